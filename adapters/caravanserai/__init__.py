@@ -1,0 +1,21 @@
+"""Make an agent stop at waypoints, so that a crash costs a step and not the run.
+
+    from caravanserai import checkpoint, resumable
+
+    @resumable
+    def do_the_task(run_id, state):
+        step = state.get("step", 0)
+        while step < 5:
+            step += 1
+            ...
+            checkpoint(run_id, {"step": step}, f"finished step {step}, next is step {step + 1}")
+
+    do_the_task("my-run", {"step": 0})
+
+The adapters are submodules: `caravanserai.langgraph`, `caravanserai.openai_agents`, and so on;
+each needs its framework, for example `pip install caravanserai[langgraph]`.
+"""
+
+from caravanserai_core import *  # noqa: F403
+from caravanserai_core import __all__ as __all__
+from caravanserai_core import __version__ as __version__

@@ -1,0 +1,70 @@
+"""Waypoints for long-running agents: the format, the journal, and everything framework-neutral.
+
+Users import `caravanserai`, which gives the same names and the adapters of the frameworks.
+"""
+
+from caravanserai_core.api import (
+    acheckpoint,
+    aget_waypoint,
+    ahistory,
+    aload,
+    asave,
+    checkpoint,
+    clean,
+    get_waypoint,
+    last_updated,
+    list_runs,
+    load,
+    load_command,
+    load_latest,
+    remark,
+    save,
+)
+from caravanserai_core.api import history_of as history
+from caravanserai_core.codec import register_codec, register_type
+from caravanserai_core.errors import *  # noqa: F403
+from caravanserai_core.errors import __all__ as _errors
+from caravanserai_core.history import RunInfo, Waypoint
+from caravanserai_core.notes import Note, PlanItem
+from caravanserai_core.resumable import again, resumable, resumable_iterate
+from caravanserai_core.run import Entry, Run, current_run, open_run
+from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store
+
+__version__ = "1.0.0.dev0"
+
+__all__ = [
+    "Entry",
+    "FileStore",
+    "MemoryStore",
+    "Note",
+    "PlanItem",
+    "Run",
+    "RunInfo",
+    "Store",
+    "Waypoint",
+    "acheckpoint",
+    "again",
+    "aget_waypoint",
+    "ahistory",
+    "aload",
+    "asave",
+    "checkpoint",
+    "clean",
+    "current_run",
+    "get_waypoint",
+    "history",
+    "last_updated",
+    "list_runs",
+    "load",
+    "load_command",
+    "load_latest",
+    "open_run",
+    "open_store",
+    "register_codec",
+    "register_type",
+    "remark",
+    "resumable",
+    "resumable_iterate",
+    "save",
+    *_errors,
+]

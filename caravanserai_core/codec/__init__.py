@@ -1,0 +1,202 @@
+"""Turn a state into JSON and back without changing it, or refuse it with the path.
+
+JSON has six types and Python has many; every library that writes JSON silently turns tuples
+into lists, keys into texts, or nan into null. A state that comes back changed makes an agent go
+on from something that never was. So `decode(encode(v)) == v`, types included, at every level,
+in the same order - or `UnserialisableState` before anything is written.
+
+What JSON cannot hold is tagged, readably: `{"$tuple": [1, 2]}`. `_scan` finds out whether orjson
+may write a value as it is, `_plain` is the slow way for all others, `_tags`, `_numpy` and
+`_program` know the types, `_types` the names, `_decode` the way back.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from caravanserai_core.codec import _scan, _types
+from caravanserai_core.codec._decode import decode_tree, parse
+from caravanserai_core.codec._fault import Fault
+from caravanserai_core.codec._plain import Plain
+from caravanserai_core.codec._types import register_codec, register_type
+from caravanserai_core.errors import UnserialisableState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+__all__ = [
+    "Encoded",
+    "decode",
+    "decode_tree",
+    "encode",
+    "expand",
+    "parse",
+    "pieces",
+    "register_codec",
+    "register_type",
+]
+
+_OPTIONS = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+
+
+_running = threading.local()
+
+
+class _Trap(Exception):
+    """Something that only the explicit encoder can keep, found while writing."""
+
+
+# All that may end one try at encoding; the last one finds the same again, and says where.
+_FOUND = (_Trap, Fault, RecursionError, UnserialisableState)
+
+
+class Encoded(NamedTuple):
+    """A value as JSON.
+
+    Attributes:
+        data: the JSON text as UTF-8.
+        tagged: whether it holds any tag; if not, it is read without looking for one.
+    """
+
+    data: bytes
+    tagged: bool
+
+
+def encode(value: object) -> Encoded:
+    """Write a value as JSON.
+
+    Args:
+        value: any value of the kinds that the package's documentation lists.
+
+    Returns:
+        The JSON text, and whether it holds tags.
+
+    Raises:
+        UnserialisableState: if the value cannot be kept exactly; the message says where and why.
+    """
+    data, tagged = pieces(value, lambda tree, dumps: dumps(tree))
+    return Encoded(data, tagged)
+
+
+def decode(data: bytes, tagged: bool) -> object:
+    """Read a value back.
+
+    Args:
+        data: what `encode` has written.
+        tagged: what `encode` has said about it.
+
+    Returns:
+        A value equal to the one written, types included.
+
+    Raises:
+        JournalDamaged: if the text is no strict JSON.
+        UnknownType: if it has a type that this program does not have.
+        SchemaMismatch: if a value no longer fits its type.
+    """
+    tree = parse(data)
+    return decode_tree(tree) if tagged else tree
+
+
+def pieces(
+    value: object, build: Callable[[object, Callable[[object], bytes]], T]
+) -> tuple[T, bool]:
+    """Encode a value container by container.
+
+    For a writer that compares the bytes of each part with those of last time. `build` may be
+    called twice: the second time with a plain JSON tree in place of the value, if the first
+    try met something that needs the slow encoder.
+
+    Args:
+        value: the value.
+        build: called with a tree and a function that encodes any part of it to JSON; the
+            bytes of a container are those of its parts, joined in the way of JSON.
+
+    Returns:
+        What `build` has returned, and whether the JSON holds tags.
+
+    Raises:
+        UnserialisableState: if the value cannot be kept exactly.
+    """
+    session = _types.Session()
+    outer = getattr(_running, "session", None)
+    _running.session = session
+    try:
+        return _pieces(value, build, session)
+    finally:
+        _running.session = outer
+
+
+def _pieces(
+    value: object,
+    build: Callable[[object, Callable[[object], bytes]], T],
+    session: _types.Session,
+) -> tuple[T, bool]:
+    dumps = _dumps(session)
+    try:
+        if not _scan.trapped(value, session):
+            return build(value, dumps), bool(session.forms)
+    except _FOUND:
+        pass
+    session.clear()
+    try:
+        plain = Plain(session, dumps, checked=False)
+        return build(plain.encode(value), dumps), plain.tagged
+    except _FOUND:
+        pass
+    # Now with all checks: this run either succeeds or knows the path of what is in the way.
+    session.clear()
+    plain = Plain(session, dumps, checked=True)
+    tree = plain.encode(value)
+    try:
+        return build(tree, dumps), plain.tagged
+    except _Trap as trap:
+        raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
+
+
+def _dumps(session: _types.Session) -> Callable[[object], bytes]:
+    forms = session.forms
+
+    def default(item: Any) -> object:
+        return forms[id(item)]
+
+    def dumps(part: object) -> bytes:
+        try:
+            return orjson.dumps(part, default if forms else None, _OPTIONS)
+        except TypeError as error:
+            raise _Trap from error
+
+    return dumps
+
+
+def expand(part: object) -> object:
+    """Open an object of the program's own types by one level.
+
+    Args:
+        part: a part of the tree that `pieces` has given.
+
+    Returns:
+        For a dataclass, pydantic model, named tuple or type with a codec the tagged object that
+        is written for it, with its fields as they are; any other value as it is.
+
+    Raises:
+        UnserialisableState: if the object cannot be kept.
+    """
+    session = getattr(_running, "session", None)
+    known = session.forms.get(id(part)) if session is not None else None
+    if known is not None:
+        return known if "$object" in known else part
+    try:
+        return _types.form(part)
+    except Fault as fault:
+        error = fault.raised()
+    raise error

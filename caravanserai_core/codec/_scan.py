@@ -1,0 +1,128 @@
+"""Find out, without building anything, whether orjson writes a value exactly.
+
+orjson changes five things silently: an exact tuple becomes a list, nan and infinity become
+null, every Enum becomes its value, a UUID its text, and a dict that looks like one of our tags
+would be read back as that tag (orjson 3.13; the tests guard each). Everything else that JSON
+cannot hold makes orjson raise or ask `default`. So it is enough to look for those five, which
+costs about as much as orjson itself; only a value that has one takes the slow encoder.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from caravanserai_core.codec._tags import FAST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from caravanserai_core.codec._types import Session
+
+__all__ = ["DEEPEST", "trap_among", "trapped"]
+
+DEEPEST = 200
+"""Levels of JSON that a value may have; orjson writes 254, and a record adds its own."""
+
+_ATOMS = frozenset({str, int, bool, type(None)})
+_FLOATS = frozenset({float})
+_DICTS = frozenset({dict})
+# Below this many elements the shortcuts for lists of one type cost more than they save.
+_FEW = 12
+
+
+def trapped(value: Any, session: Session) -> bool:
+    """Whether a value needs the slow encoder.
+
+    Args:
+        value: any value.
+        session: gets the stored form of each object that is met.
+
+    Returns:
+        True if it holds anything that orjson would change, or is too deep. The slow encoder
+        then keeps or refuses it.
+    """
+    return trap_among((value,), DEEPEST, session)
+
+
+def trap_among(values: Any, depth: int, session: Session) -> bool:
+    """Whether one of the elements of a container is a trap.
+
+    Args:
+        values: the elements of a list or the values of a dict.
+        depth: levels of JSON left for each of them.
+        session: see `trapped`.
+    """
+    if len(values) > _FEW:
+        kinds = set(map(type, values))
+        if kinds <= _ATOMS:
+            return False
+        if kinds == _FLOATS:
+            return _floats(values)
+        if kinds == _DICTS:
+            return _rows(values, depth, session)
+    for item in values:
+        kind = type(item)
+        if kind is str or kind is int or item is None or kind is bool:
+            continue
+        # One call per container: the check of a dict stands here and not in a function.
+        if kind is dict:
+            if len(item) == 1:
+                for key in item:
+                    if type(key) is str and key[:1] == "$":
+                        return True
+            if not depth or trap_among(item.values(), depth - 1, session):
+                return True
+        elif kind is list:
+            if not depth or trap_among(item, depth - 1, session):
+                return True
+        elif kind is float:
+            if item - item:
+                return True
+        elif _object(item, kind, depth, session):
+            return True
+    return False
+
+
+def _floats(values: Iterable[float]) -> bool:
+    """Whether a nan or an infinity is among floats: one sum is cheaper than looking at each."""
+    total = sum(values)
+    if total - total:
+        # Either a trap, or large finite numbers whose sum is not finite.
+        return any(item - item for item in values)
+    return False
+
+
+def _rows(values: Iterable[dict[str, Any]], depth: int, session: Session) -> bool:
+    """The elements of a long list of dicts, such as a chat: one pass over all their values."""
+    if not depth:
+        return True
+    if 1 in map(len, values):
+        for row in values:
+            if len(row) == 1:
+                for key in row:
+                    if type(key) is str and key[:1] == "$":
+                        return True
+    cells = chain.from_iterable(map(dict.values, values))
+    rest = [item for item in cells if type(item) not in _ATOMS]
+    return bool(rest) and trap_among(rest, depth - 1, session)
+
+
+def _object(item: Any, kind: type, depth: int, session: Session) -> bool:
+    """Whether an object of another type is a trap; if not, its stored form is kept."""
+    convert = FAST.get(kind) or session.fast(kind)
+    if convert is None:
+        return True
+    name = id(item)
+    known = session.forms.get(name)
+    if known is not None and session.depths[name] <= depth:
+        return False
+    if not depth:
+        return True
+    form = convert(item)
+    if trap_among(form.values(), depth - 1, session):
+        return True
+    session.depths[name] = depth
+    session.forms[name] = form
+    return False

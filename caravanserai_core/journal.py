@@ -1,0 +1,681 @@
+"""Writing a run: what one process knows of a journal, and how it adds to it.
+
+There is one `Journal` per run and process, shared by all threads and tasks (`journal_for`).
+What a caller saves is encoded in its own thread at once and takes its place in a queue; then
+whoever holds the mutex writes the queue in order. So a save that was cancelled, or that waits in
+another thread, can neither be lost nor land after a newer one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import threading
+import weakref
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from caravanserai_core import codec, delta, history
+from caravanserai_core.errors import Conflict
+from caravanserai_core.notes import Note, derive, render
+from caravanserai_core.quoting import one_line
+from caravanserai_core.records import FORMAT, Draft, Record, now
+from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from caravanserai_core.stores.base import Appended, Store, Tail
+
+_log = logging.getLogger("caravanserai")
+
+SMALL = 4 * 1024
+"""Bytes; a state up to this size is always written whole."""
+
+UNSEEN_SMALL = 64 * 1024
+"""Bytes; up to here a process writes its first waypoint whole instead of reading the base."""
+
+PATCH_CHARGE = 512
+"""Bytes that a patch on a chain costs at least: many tiny ones make loading slow."""
+
+_EPOCH = 1
+
+_DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll"}
+"""Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
+
+
+class Lane:
+    """What this process knows of the head of a lane."""
+
+    __slots__ = ("chain", "full", "joined", "number", "place", "seq", "shadow", "size", "weight")
+
+    def __init__(self, number: int, seq: int) -> None:
+        self.number = number
+        self.seq = seq
+        self.place: Any = None
+        # The full record that the lane's patches build on: (seq, waypoint, place).
+        self.full: tuple[int, int, Any] | None = None
+        self.size = 0
+        self.weight = 0
+        self.chain = 0
+        self.shadow: delta.Shadow | None = None
+        # What was replaced since the full record; None: its patches form a chain.
+        self.joined: dict[str, bytes] | None = {}
+
+
+class Prepared:
+    """A state encoded for saving."""
+
+    __slots__ = ("node", "size", "tagged")
+
+    def __init__(self, node: delta.Shadow, *, tagged: bool) -> None:
+        self.node = node
+        self.tagged = tagged
+        self.size = delta.size(node)
+
+
+class _Patch(NamedTuple):
+    """A patch about to be written.
+
+    Attributes:
+        data: its JSON.
+        base: the waypoint it builds on.
+        chain: records between the full one and this, itself counted.
+        weight: bytes charged since the full record, its own counted.
+        joined: all that was replaced since the full record, if it holds just that.
+    """
+
+    data: bytes
+    base: int
+    chain: int
+    weight: int
+    joined: dict[str, bytes] | None
+
+
+class _Job:
+    """A piece of work on a journal, done in its turn by whoever holds the mutex."""
+
+    __slots__ = ("done", "error", "result", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def execute(self) -> None:
+        try:
+            self.result = self.work()
+        except BaseException as error:
+            self.error = error
+        self.done = True
+
+
+class _Reopen(Exception):
+    """The journal on disk is not the one this process knows."""
+
+
+class Journal:
+    """The journal of one run, as this process knows it.
+
+    Attributes:
+        store: where it lives.
+        run_id: the run.
+        adapter: what writes it, for the `open` record of a new run.
+        observed: the program has read or written this run; a foreign waypoint is then a conflict.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.adapter = "python"
+        self.goal: str | None = None
+        self._forget()
+        self._reset_after_fork()
+        _journals.add(self)
+
+    def _forget(self) -> None:
+        self._known = False
+        self._tail: Tail | None = None
+        self._newest = 0
+        self._lanes: dict[str, Lane] = {}
+        self._opening: bytes | None = None
+        self._legacy: Any = None
+        self._remarks: dict[str, list[str]] = {}
+        self._shown: tuple[int, str, Note] = (0, "", Note(""))
+        self._since: list[str] = []
+        self._recent_chain: list[Record] = []
+        self._finish: dict[str, Any] | None = None
+        self.observed = False
+
+    def _reset_after_fork(self) -> None:
+        self._mutex = threading.RLock()
+        self._queue: deque[_Job] = deque()
+
+    # ------------------------------------------------------------------ the queue
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        """Run `work` after everything that was queued before it, alone."""
+        job = self.enqueue(work)
+        return self.finish_job(job)
+
+    def enqueue(self, work: Callable[[], Any]) -> _Job:
+        """Give `work` its place in the queue; `finish_job` sees to it that it is done."""
+        job = _Job(work)
+        self._queue.append(job)
+        return job
+
+    def finish_job(self, job: _Job) -> Any:
+        """Do what is queued up to `job` and return its result, or raise its error."""
+        with self._mutex:
+            while not job.done:
+                self._queue.popleft().execute()
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    # ------------------------------------------------------------------ reading
+
+    def look(self, lane: str = "") -> list[Record] | None:
+        """Read the end of the journal and take it as what the program goes on from.
+
+        Returns:
+            The chain of the lane's newest waypoint (empty: none yet), or None: no such run.
+        """
+        self._catch_up()
+        self.observed = True
+        if self._tail is None:
+            return None
+        head = self._lanes.get(lane)
+        if head is None or not head.seq:
+            return []
+        if self._recent_chain and self._recent_chain[-1].seq == head.seq:
+            return self._recent_chain
+        return self.store.chain(self.run_id, head.number)
+
+    def _catch_up(self) -> None:
+        """Read the end of the journal; lanes that did not move keep what is known of them."""
+        found = history.recent(self.store, self.run_id)
+        if found is not None and self._known and found.tail == self._tail:
+            self._recent_chain = found.chain
+            return
+        lanes = self._lanes if self._tail is not None else {}
+        self._forget()
+        self._known = True
+        self._legacy = self.store.legacy(self.run_id)
+        if found is None:
+            if self._legacy is not None:
+                self._newest = self._legacy.number
+                self._lanes[""] = Lane(self._newest, 0)
+                self._shown = (0, "", Note(""))
+            return
+        self._tail = found.tail
+        self._opening = found.opening.body
+        first = history.opening(found.opening)
+        self.adapter, self.goal = first.adapter, first.goal
+        self._recent_chain = found.chain
+        if found.chain and found.chain[-1].lane == "":
+            self._take_in(found.chain[-1])
+            for record in found.since:
+                self._take_in(record)
+        else:
+            for record in history.records(self.store, self.run_id, bodies=False):
+                self._take_in(record)
+        for name, lane in self._lanes.items():
+            before = lanes.get(name)
+            if before is not None and before.seq == lane.seq:
+                self._lanes[name] = before
+
+    def _take_in(self, record: Record) -> None:
+        """Note what a record on disk means for the next one."""
+        self._newest = max(self._newest, record.waypoint)
+        if record.kind == "waypoint":
+            lane = self._lanes[record.lane] = Lane(record.waypoint, record.seq)
+            lane.place = record.place
+            self._finish = None
+            self._remarks.pop(record.lane, None)
+            if record.lane == "":
+                note = Note.from_json(record.head.get("note", ""))
+                self._shown = (record.waypoint, record.head["time"], note)
+                self._since = []
+        elif record.kind == "finish":
+            self._finish = record.head
+            self._since.append(_finish_line(record.head))
+        elif record.kind == "entry":
+            say = record.head.get("say")
+            if say:
+                self._since.append(say)
+            remark = record.head.get("remark")
+            if remark:
+                self._remarks.setdefault(record.lane, []).append(remark)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has a journal, or a folder of release 0.2.0."""
+        return self._tail is not None or self._legacy is not None
+
+    @property
+    def legacy(self) -> Any:
+        """What release 0.2.0 left, where no journal has taken it over yet."""
+        return self._legacy if self._tail is None else None
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        """Head of the `finish` record, if nothing came after it."""
+        return self._finish
+
+    def number(self, lane: str = "") -> int:
+        """Number of the lane's newest waypoint, or 0."""
+        head = self._lanes.get(lane)
+        return head.number if head is not None else 0
+
+    def entries(self, lane: str = "") -> list[Record]:
+        """Read the entries of a lane since its newest waypoint, with bodies."""
+        found = history.recent(self.store, self.run_id)
+        if found is None:
+            return []
+        if found.chain and found.chain[-1].lane == lane:
+            return [r for r in found.since if r.kind == "entry" and r.lane == lane]
+        entries: list[Record] = []
+        for record in history.records(self.store, self.run_id, bodies=True):
+            if record.lane != lane:
+                continue
+            if record.kind == "waypoint":
+                entries.clear()
+            elif record.kind == "entry":
+                entries.append(record)
+        return entries
+
+    # ------------------------------------------------------------------ waypoints
+
+    def prepare(self, state: object, lane: str = "") -> Prepared:
+        """Encode a state in the caller's thread; nothing is written.
+
+        Raises:
+            UnserialisableState: it cannot be kept exactly; the message names the path.
+        """
+        head = self._lanes.get(lane)
+        like = head.shadow if head is not None else None
+        node, tagged = codec.pieces(
+            state, lambda tree, dumps: delta.shadow(tree, dumps, codec.expand, like)
+        )
+        return Prepared(node, tagged=tagged)
+
+    def checkpoint(self, prepared: Prepared, note: Note | None, lane: str = "") -> int:
+        """Write a waypoint; returns its number. Runs in its turn of the queue.
+
+        Raises:
+            Conflict: somebody else wrote a waypoint on this lane since the program last looked.
+            StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: see the store.
+        """
+        return self._retry(lambda: self._checkpoint(prepared, note, lane))  # type: ignore[no-any-return]
+
+    def _checkpoint(self, prepared: Prepared, note: Note | None, lane: str) -> int:
+        head = self._lanes.get(lane)
+        if note is None:
+            note = derive(self._shadow_of(head), prepared.node)
+        note = note.with_decided(self._remarks.get(lane, ()))
+        ops, kept = self._changes(head, prepared)
+        patch = self._patch(head, ops)
+        if patch is None:
+            self._roll(prepared.size)
+        time = now()
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            nonlocal patch
+            self._check_news(news, lane)
+            parent = self._lanes.get(lane)
+            fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
+            if tail is None or tail.rolled or parent is not head:
+                patch = None  # what the patch builds on is not in this segment, or not the head
+            if patch is not None and head is not None and head.full is not None:
+                fields["base"], fields["full"] = patch.base, head.full[0]
+                body, loc = b'"patch":' + patch.data, head.full[2]
+            else:
+                body, loc = b'"state":' + delta.joined(prepared.node), SELF
+            if prepared.tagged:
+                fields["tagged"] = True
+            fields["note"] = note.to_json()
+            draft = Draft("waypoint", fields, by=_writer(), lane=lane, body=body, time=time)
+            number = self._newest + 1
+            return self._sealed(tail, draft, loc, number, shown=(number, time, note))
+
+        appended = self._append(seal)
+        self._newest += 1
+        if patch is None or head is None:
+            head = Lane(0, 0)
+            head.full = (appended.tail.seq, self._newest, appended.places[-1])
+            head.size = prepared.size
+        else:
+            head.chain, head.weight, head.joined = patch.chain, patch.weight, patch.joined
+        head.number, head.seq = self._newest, appended.tail.seq
+        head.place, head.shadow = appended.places[-1], kept
+        self._lanes[lane] = head
+        self._remarks.pop(lane, None)
+        self._finish = None
+        if lane == "":
+            self._shown = (self._newest, time, note)
+            self._since = []
+        return self._newest
+
+    def _shadow_of(self, head: Lane | None) -> delta.Shadow | None:
+        """Return the shadow of a lane's newest state, read again where it is not in memory."""
+        if head is None:
+            return None
+        if head.shadow is None and head.seq:
+            chain = self.store.chain(self.run_id, head.number)
+            tree = history.rebuild(chain, head.number)
+            head.shadow = delta.of_tree(tree)
+            self._find_full(head, chain)
+        elif head.shadow is None and self._legacy is not None:
+            head.shadow = delta.opened(codec.encode(self._legacy.state).data)
+        return head.shadow
+
+    def _find_full(self, head: Lane, chain: list[Record]) -> None:
+        """Take up the patches since the last full record, as the process that wrote them left off."""
+        first = chain[0]
+        steps = [r for r in chain[1:] if r.kind == "waypoint" and "base" in r.head]
+        head.full = (first.seq, first.waypoint, first.place)
+        head.size = len(first.body or b"")
+        head.chain = len(steps)
+        head.weight = sum(max(len(r.body or b""), PATCH_CHARGE) for r in steps)
+        if len(steps) == 1 and steps[0].head["base"] == first.waypoint:
+            patch = codec.parse(steps[0].member("patch"))
+            # Earlier patches of this kind are not read; all were about as long as this one.
+            head.weight = len(steps[0].body or b"") * (head.number - first.waypoint)
+            replaced = all(op["op"] == "replace" for op in patch)
+            head.joined = {op["path"]: orjson.dumps(op["value"]) for op in patch} if replaced else None
+        elif steps:
+            head.joined = None
+
+    def _changes(
+        self, head: Lane | None, prepared: Prepared
+    ) -> tuple[list[delta.Op] | None, delta.Shadow]:
+        """Compare with the lane's newest state; None where the new one is to be written whole."""
+        if head is None or prepared.size <= SMALL:
+            return None, prepared.node
+        if head.shadow is None and prepared.size <= UNSEEN_SMALL:
+            return None, prepared.node
+        before = self._shadow_of(head)
+        if before is None or head.full is None:
+            return None, prepared.node
+        return delta.diff(before, prepared.node)
+
+    def _patch(self, head: Lane | None, ops: list[delta.Op] | None) -> _Patch | None:
+        """Choose between a patch on the full state, one on the parent, and (None) a full record."""
+        if ops is None or head is None or head.full is None:
+            return None
+        joined = delta.join(head.joined, ops) if head.joined is not None else None
+        if joined is not None:
+            data = delta.encode_ops([delta.Op("replace", p, v) for p, v in joined.items()])
+            patch = _Patch(data, head.full[1], 1, head.weight + len(data), joined)
+        else:
+            data = delta.encode_ops(ops)
+            weight = head.weight + max(len(data), PATCH_CHARGE)
+            patch = _Patch(data, head.number, head.chain + 1, weight, None)
+        limit = self.store.max_chain
+        if patch.weight > head.size or (limit is not None and patch.chain >= limit):
+            return None
+        return patch
+
+    # ------------------------------------------------------------------ other records
+
+    def add(
+        self,
+        kind: str,
+        fields: dict[str, Any],
+        *,
+        lane: str = "",
+        body: bytes = b"",
+    ) -> int:
+        """Write one record that is no waypoint; returns its seq. Runs in its turn of the queue.
+
+        Args:
+            kind: its kind.
+            fields: what goes into its head, JSON values.
+            lane: the lane it belongs to.
+            body: `"data":…`, or empty.
+        """
+        return self._retry(lambda: self._add(kind, fields, lane, body))  # type: ignore[no-any-return]
+
+    def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes) -> int:
+        draft = Draft(kind, fields, by=_writer(), lane=lane, body=body)
+        record = Record({**fields, "kind": kind, "lane": lane, "waypoint": 0}, None, "", None)
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            self._check_news(news, lane if kind == "finish" else None)
+            head = self._lanes.get(lane)
+            place = head.place if head is not None else None
+            return self._sealed(tail, draft, place, self._newest, adds=record)
+
+        appended = self._append(seal)
+        record.head["waypoint"] = self._newest
+        record.head["seq"] = appended.tail.seq
+        record.head["time"] = draft.time
+        self._take_in(record)
+        return appended.tail.seq
+
+    # ------------------------------------------------------------------ sealing
+
+    def _append(self, seal: Callable[[Tail | None, list[Record] | None], Sealed]) -> Appended:
+        appended = self.store.append(self.run_id, self._tail, _EPOCH, seal)
+        if self._tail is None:
+            _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
+        self._tail = appended.tail
+        self._opening = self._opening or self._open_body()
+        self.observed = True
+        return appended
+
+    def _retry(self, work: Callable[[], Any]) -> Any:
+        if not self._known:
+            self._catch_up()
+        for _ in range(8):
+            try:
+                return work()
+            except _Reopen:
+                if self.observed:
+                    self._forget()
+                    raise Conflict(
+                        f"run {one_line(self.run_id)} in {self.store.where(self.run_id)} is no longer the "
+                        "one this process knows: it was deleted, or begun by somebody else. Nothing "
+                        "was written. load() it to go on from what is there, or use another run_id."
+                    ) from None
+                self._catch_up()
+        raise Conflict(f"run {one_line(self.run_id)} is deleted and begun again all the time")
+
+    def _check_news(self, news: list[Record] | None, lane: str | None) -> None:
+        """Take in what others wrote since; refuse where it is a waypoint of `lane`."""
+        if news is None:
+            raise _Reopen
+        for record in news:
+            foreign = record.kind == "waypoint" and record.lane == lane and self.observed
+            if foreign and record.by != _writer():
+                raise Conflict(
+                    f"run {one_line(self.run_id)} in {self.store.where(self.run_id)}: another process "
+                    f"wrote waypoint {record.waypoint} at {record.head['time'][:19]} since this one last "
+                    f"looked (at waypoint {self.number(lane or '')}). Nothing was written. load() the run "
+                    "to go on from there, or use another run_id."
+                )
+            self._take_in(record)
+
+    def _sealed(
+        self,
+        tail: Tail | None,
+        draft: Draft,
+        loc: Any,
+        number: int,
+        *,
+        shown: tuple[int, str, Note] | None = None,
+        adds: Record | None = None,
+    ) -> Sealed:
+        """Seal an append: what a new segment needs first, then the record itself."""
+        drafts: list[tuple[Draft, Any, int]] = []
+        if tail is None or tail.rolled:
+            fields = {"format": FORMAT, "generation": 1, "epoch": _EPOCH}
+            body = self._opening or self._open_body()
+            before = self._newest if tail is not None else 0
+            drafts.append((Draft("open", fields, by=_writer(), body=body), None, before))
+            if tail is not None:
+                drafts.append((self._snapshot(), None, before))
+            elif self._legacy is not None:
+                drafts.append((*self._legacy_draft(), self._legacy.number))
+        drafts.append((draft, loc, number))
+        first = tail.seq + 1 if tail is not None else 1
+        prev = tail.sum if tail is not None else ""
+        lines: list[Line] = []
+        for index, (item, place, at) in enumerate(drafts):
+            text, prev = item.seal(
+                seq=first + index, first=first, count=len(drafts), waypoint=at, prev=prev
+            )
+            lines.append(Line(text, place))
+        return Sealed(
+            lines,
+            first + len(drafts) - 1,
+            prev,
+            _EPOCH,
+            draft.kind == "roll",
+            self._show(draft, shown, adds),
+        )
+
+    def _show(
+        self, draft: Draft, shown: tuple[int, str, Note] | None, adds: Record | None
+    ) -> Shown | None:
+        if shown is not None:
+            number, time, note = shown
+            text = render(number, time, note)
+            # With lanes the live note follows the main one.
+            live = None if draft.lane == "" else self._live(())
+            return Shown(f"waypoint-{number}.md", text, live)
+        if adds is None:
+            return None
+        line = _finish_line({**adds.head, "time": now()}) if adds.kind == "finish" else adds.head.get("say")
+        return Shown(None, "", self._live((line,))) if line else None
+
+    def _live(self, more: tuple[str, ...]) -> str:
+        return render(*self._shown, since=(*self._since, *more))
+
+    def _open_body(self) -> bytes:
+        argv = [sys.executable, *sys.orig_argv[1:]]
+        data: dict[str, Any] = {
+            "run_id": self.run_id,
+            "adapter": self.adapter,
+            "argv": argv,
+            "cwd": os.getcwd(),
+            "pid": os.getpid(),
+            "host": os.uname().nodename if hasattr(os, "uname") else "",
+        }
+        if self.goal is not None:
+            data["goal"] = self.goal
+        if self._legacy is not None:
+            if self._legacy.command:
+                data["argv"] = self._legacy.command
+            data["imported"] = {
+                "from": "0.2.0",
+                "waypoints": self._legacy.number,
+                "folder": os.path.basename(self._legacy.path),
+            }
+        return b'"data":' + codec.encode(data).data
+
+    def _legacy_draft(self) -> tuple[Draft, Any]:
+        """Take over the last waypoint of release 0.2.0 under its old number."""
+        old = self._legacy
+        encoded = codec.encode(old.state)
+        fields: dict[str, Any] = {"parent": None}
+        if encoded.tagged:
+            fields["tagged"] = True
+        fields["note"] = Note(old.note(old.number) or "").to_json()
+        body = b'"state":' + encoded.data
+        time = old.time(old.number)
+        return Draft("waypoint", fields, by=_writer(), body=body, time=time), SELF
+
+    def _snapshot(self) -> Draft:
+        """Carry into a new segment what is still alive in the old one.
+
+        Records of kinds that this version does not know are carried as they are, so that an
+        older version may write to a run without losing what a newer one put there.
+        """
+        lanes = {name: [lane.number, lane.seq] for name, lane in self._lanes.items()}
+        carried: list[Any] = []
+        for record in history.records(self.store, self.run_id, bodies=True):
+            if record.kind == "snapshot":
+                carried = list((record.data() or {}).get("carried", []))
+            elif record.kind not in _DERIVED:
+                carried.append({"head": record.head, "body": (record.body or b"").decode()})
+        data = codec.encode({"lanes": lanes, "carried": carried})
+        return Draft("snapshot", {}, by=_writer(), body=b'"data":' + data.data)
+
+    def _roll(self, size: int) -> None:
+        """Close the segment if a full record of `size` bytes should begin a new one."""
+        tail = self._tail
+        if tail is None or tail.rolled or not self.store.wants_roll(tail, size):
+            return
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            self._check_news(news, None)
+            return self._sealed(tail, Draft("roll", {}, by=_writer()), None, self._newest)
+
+        self._append(seal)
+
+
+def _finish_line(head: dict[str, Any]) -> str:
+    at = head["time"][11:19]
+    if head.get("outcome") == "failed":
+        return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
+    return f"the run finished at {at}."
+
+
+# ---------------------------------------------------------------------- one per process
+
+_MOST_JOURNALS = 512
+"""A web server sees thousands of runs; those not used for longest are forgotten."""
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+_table: OrderedDict[tuple[object, str], Journal] = OrderedDict()
+_table_lock = threading.Lock()
+_nonce = ""
+
+
+def _writer() -> str:
+    """Return this process's nonce: a forked child is a new writer."""
+    global _nonce
+    if not _nonce:
+        _nonce = secrets.token_hex(6)
+    return _nonce
+
+
+def journal_for(store: Store, run_id: str) -> Journal:
+    """Return the process's journal of a run; threads and tasks share it."""
+    key = (store.key, run_id)
+    with _table_lock:
+        journal = _table.get(key)
+        if journal is None:
+            journal = _table[key] = Journal(store, run_id)
+            if len(_table) > _MOST_JOURNALS:
+                _table.popitem(last=False)
+        else:
+            _table.move_to_end(key)
+    return journal
+
+
+def forget(store: Store, run_id: str) -> None:
+    """Forget what this process knows of a run, after its deletion."""
+    with _table_lock:
+        journal = _table.pop((store.key, run_id), None)
+    if journal is not None:
+        journal.do(journal._forget)
+
+
+def _after_fork() -> None:
+    global _nonce, _table_lock
+    _nonce = ""
+    _table_lock = threading.Lock()
+    for journal in list(_journals):
+        journal._reset_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,315 @@
+"""Notes: what a person, or another agent, reads at a waypoint.
+
+A note is structured; its Markdown is a rendering of it and is never read back. A plain text
+gives exactly a title line, an empty line and that text. The order of sections is fixed: what
+somebody must do comes before what happened, the goal last, because it never changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from caravanserai_core.delta import Shadow, opened, size
+from caravanserai_core.errors import UsageError
+from caravanserai_core.quoting import one_line, prose, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SECTIONS = (
+    "Not certain",
+    "To decide",
+    "Happened",
+    "Plan",
+    "Next",
+    "Decided",
+    "So far",
+    "Goal",
+)
+"""The sections of a note, in their order; only those with content are written."""
+
+_SO_FAR = 10
+"""Most lines of "So far": one note is enough to take the job over, and short enough to read."""
+
+
+class PlanItem(NamedTuple):
+    """One item of a plan.
+
+    Attributes:
+        text: what is to be done.
+        done: whether it is.
+    """
+
+    text: str
+    done: bool = False
+
+
+@dataclass(frozen=True, init=False)
+class Note:
+    """What a waypoint tells.
+
+    Attributes:
+        summary: the whole story in one or two sentences.
+        happened: what was done since the last waypoint, an item each.
+        plan: items, done and open; a plain string is an open one, a pair is (text, done).
+        next: what comes, an item each.
+        decided: choices made and why, an item each.
+        so_far: what earlier waypoints did, an item each; the newest ten are shown.
+        goal: what the run is for.
+
+    Foreign text (of a model, a tool, a user) belongs in `caravanserai_core.quoting.quoted`.
+    """
+
+    summary: str
+    happened: tuple[str, ...] = ()
+    plan: tuple[PlanItem, ...] = ()
+    next: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
+    so_far: tuple[str, ...] = ()
+    goal: str | None = None
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        happened: Iterable[str] | str = (),
+        plan: Iterable[PlanItem | tuple[str, bool] | str] = (),
+        next: Iterable[str] | str = (),  # noqa: A002 - the section's own name
+        decided: Iterable[str] | str = (),
+        so_far: Iterable[str] | str = (),
+        goal: str | None = None,
+    ) -> None:
+        if type(summary) is not str or not (goal is None or type(goal) is str):
+            raise UsageError("a note's summary and goal are strings")
+        items = tuple(
+            PlanItem(item) if isinstance(item, str) else PlanItem(item[0], bool(item[1]))
+            for item in plan
+        )
+        set_ = object.__setattr__
+        set_(self, "summary", summary)
+        set_(self, "happened", _texts(happened, "happened"))
+        set_(self, "plan", items)
+        set_(self, "next", _texts(next, "next"))
+        set_(self, "decided", _texts(decided, "decided"))
+        set_(self, "so_far", _texts(so_far, "so_far"))
+        set_(self, "goal", goal)
+        if not all(type(item.text) is str for item in items):
+            raise UsageError("the items of a note's plan are strings or (text, done) pairs")
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def to_json(self) -> str | dict[str, Any]:
+        """Return what a record holds: the text alone, or the fields that have content."""
+        tree: dict[str, Any] = {
+            f.name: value for f in fields(self) if (value := getattr(self, f.name))
+        }
+        if list(tree) in ([], ["summary"]):
+            return _storable(self.summary)
+        tree["summary"] = self.summary
+        return _storable_tree(tree)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_json(cls, tree: Any) -> Note:
+        """Read what a record holds; unknown fields are left out."""
+        if isinstance(tree, str):
+            return cls(tree)
+        if not isinstance(tree, dict):
+            return cls("")
+        known = {f.name: tree[f.name] for f in fields(cls) if f.name in tree}
+        return cls(known.pop("summary", ""), **known)
+
+    def with_decided(self, remarks: Iterable[str]) -> Note:
+        """Return the note with `remarks` added to what was decided, each once."""
+        decided = dict.fromkeys((*self.decided, *remarks))
+        if len(decided) == len(self.decided):
+            return self
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["decided"] = tuple(decided)
+        return Note(values.pop("summary"), **values)
+
+
+def _texts(value: Iterable[str] | str, name: str) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else tuple(value)
+    if not all(type(text) is str for text in texts):
+        raise UsageError(f"{name} of a note holds strings")
+    return texts
+
+
+def _storable(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 file can hold; a note is prose, not data."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _storable_tree(tree: Any) -> Any:
+    if isinstance(tree, str):
+        return _storable(tree)
+    if isinstance(tree, dict):
+        return {key: _storable_tree(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_storable_tree(item) for item in tree]
+    return tree
+
+
+def as_note(note: object, state: object) -> Note | None:
+    """Turn what a caller passed as `note` into a Note.
+
+    Args:
+        note: a text, a Note, a function of the state that returns one of them, or None.
+        state: the state being saved.
+
+    Returns:
+        The note, or None where it is to be derived from what changed.
+    """
+    if callable(note) and not isinstance(note, (str, Note)):
+        note = note(state)
+    if note is None or isinstance(note, Note):
+        return note
+    if isinstance(note, str):
+        return Note(str.__str__(note))
+    raise UsageError(f"a note is a string, a Note or a function of the state, not {type(note).__name__}")
+
+
+def title(number: int, time: str) -> str:
+    """Return the first line of a note. `time` is cut to whole seconds."""
+    return f"# Waypoint {number} — {time[:19]}+00:00"
+
+
+def render(number: int, time: str, note: Note, *, since: tuple[str, ...] = ()) -> str:
+    """Return a note as Markdown.
+
+    Args:
+        number: the waypoint's number; 0 for a run that has none yet.
+        time: when it was written, ISO 8601 in UTC.
+        note: its content.
+        since: what began or happened after it, an item each; for the live note only.
+    """
+    head = title(number, time) if number else "# No waypoint yet"
+    parts = [head, prose(note.summary).strip("\n")]
+    if since:
+        lines = [prose(text) for text in since]
+        parts.append(
+            f"Since then: {lines[0]}" if len(lines) == 1 else "Since then:\n\n" + _bullets(lines)
+        )
+    for name, body in (
+        ("Happened", _bullets(note.happened)),
+        ("Plan", "\n".join(f"- [{'x' if i.done else ' '}] {_item(i.text)}" for i in note.plan)),
+        ("Next", _sentences(note.next)),
+        ("Decided", _bullets(note.decided)),
+        ("So far", _so_far(note.so_far)),
+        ("Goal", prose(note.goal) if note.goal else ""),
+    ):
+        if body:
+            parts.append(f"## {name}\n\n{body}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _item(text: str) -> str:
+    """Indent the further lines of a list item, so that they stay in it."""
+    return prose(text).strip("\n").replace("\n", "\n  ")
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {_item(text)}" for text in texts)
+
+
+def _sentences(texts: tuple[str, ...]) -> str:
+    if len(texts) < 2:
+        return prose(texts[0]) if texts else ""
+    return "\n".join(
+        f"{n}. {prose(text).strip(chr(10)).replace(chr(10), chr(10) + '   ')}"
+        for n, text in enumerate(texts, 1)
+    )
+
+
+def _so_far(texts: tuple[str, ...]) -> str:
+    hidden = len(texts) - _SO_FAR
+    if hidden <= 0:
+        return _bullets(texts)
+    first = f"{hidden} earlier steps, see the older notes"
+    return _bullets((first, *texts[hidden:]))
+
+
+# ---------------------------------------------------------------------- derived notes
+
+_SHOWN = 6
+"""Most members that a derived note names."""
+
+
+def derive(old: Shadow | None, new: Shadow) -> Note:
+    """Tell in one line what changed between two states, from their encoded members.
+
+    For example `step: retrieve, attempts: 1 → 2, messages: 12 items (2 new)`.
+    """
+    members = _members(new)
+    if members is None:
+        return Note(f"state: {_value(new)}")
+    before = _members(old) or {} if old is not None else {}
+    parts = [
+        f"{one_line(key, 40)}: {_change(before.get(key), value)}"
+        for key, value in members.items()
+        if key not in before or before[key] != value
+    ]
+    parts += [f"{one_line(key, 40)}: removed" for key in before if key not in members]
+    if not parts:
+        return Note("nothing changed" if old is not None else "empty state")
+    more = len(parts) - _SHOWN
+    if more > 0:
+        parts = [*parts[:_SHOWN], f"and {more} more"]
+    return Note(", ".join(parts))
+
+
+def _members(node: Shadow) -> dict[str, Shadow] | None:
+    """Return the members of a state, through the tag of a program's type."""
+    found = opened(node) if isinstance(node, bytes) else node
+    for tag in ("$object", "value"):
+        if isinstance(found, dict) and tag in found and (tag == "value" or len(found) == 1):
+            inner = found[tag]
+            found = opened(inner) if isinstance(inner, bytes) else inner
+    return found if isinstance(found, dict) else None
+
+
+def _change(old: Shadow | None, new: Shadow) -> str:
+    kinds = {bytes(_first(node)) for node in (old, new) if node is not None}
+    if kinds == {b"["}:
+        return _grown(old, new)
+    if kinds & {b"[", b"{"} or old is None or kinds == {b'"'}:
+        return _value(new)
+    return f"{_value(old)} → {_value(new)}"
+
+
+def _grown(old: Shadow | None, new: Shadow) -> str:
+    count = len(orjson.loads(new)) if isinstance(new, bytes) else 0
+    text = f"{count} item{'' if count == 1 else 's'}"
+    if isinstance(old, bytes):
+        added = count - len(orjson.loads(old))
+        text += f" ({added} new)" if added > 0 else f" ({-added} fewer)" if added else " (changed)"
+    return text
+
+
+def _first(node: Shadow) -> bytes:
+    return node[:1] if isinstance(node, bytes) else b"{"
+
+
+def _value(node: Shadow) -> str:
+    if isinstance(node, dict):
+        return f"{len(node)} member{'' if len(node) == 1 else 's'}"
+    if node[:1] == b"[":
+        return _grown(None, node)
+    if node[:1] == b"{":
+        tree = orjson.loads(node) if size(node) < 4096 else None
+        if tree is not None and len(tree) == 1 and next(iter(tree)).startswith("$"):
+            inner = next(iter(tree.values()))
+            return one_line(inner, 40) if isinstance(inner, str) else next(iter(tree))[1:]
+        return "changed" if tree is None else f"{len(tree)} member{'' if len(tree) == 1 else 's'}"
+    if node[:1] == b'"':
+        text = orjson.loads(node)
+        shown = quoted(text, 40)
+        return shown if shown.startswith("`") or not text or text != text.strip() else shown[1:-1]
+    return node.decode()
+
+
+NoteLike = "str | Note | Callable[[Any], str | Note] | None"

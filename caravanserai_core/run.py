@@ -1,0 +1,359 @@
+"""A run, open for work: the object through which everything is written.
+
+`open_run` gives one; the plain functions (`checkpoint`, `save`, …) and `@resumable` use the same
+object, and so does every adapter.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai_core import codec, history
+from caravanserai_core.errors import NoRun, UsageError
+from caravanserai_core.journal import Journal, Prepared, journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.notes import Note, as_note
+from caravanserai_core.stores import Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from types import TracebackType
+
+    StoreLike = str | os.PathLike[str] | Store | None
+    NoteLike = str | Note | Callable[[Any], str | Note] | None
+
+_homes: dict[str, Store] = {}
+"""The default store of each run this process has touched: agents change their directory."""
+
+
+def store_for(run_id: str, store: StoreLike = None) -> Store:
+    """Return the store of a run: the one given, else the default as first resolved for it."""
+    if store is not None:
+        return open_store(store)
+    found = _homes.get(run_id)
+    if found is None:
+        found = _homes[run_id] = open_store(None)
+    return found
+
+
+def leave_home(run_id: str) -> None:
+    """Forget where a run's default store was; for a run that was deleted."""
+    _homes.pop(run_id, None)
+
+
+class Entry(NamedTuple):
+    """Fine-grained progress since a waypoint.
+
+    Attributes:
+        name: what kind of entry it is; the adapter's own word.
+        data: its value, exactly as it was given.
+        say: the line it adds to the live note, or None.
+        time: when it was written, ISO 8601 in UTC.
+    """
+
+    name: str
+    data: Any
+    say: str | None
+    time: str
+
+
+class Run:
+    """One run, open for work.
+
+    Attributes:
+        run_id: its name.
+        state: the state of its newest waypoint when it was opened, or None.
+        waypoint: number of that waypoint, or 0.
+        store: where it lives.
+    """
+
+    def __init__(self, journal: Journal, *, must_exist: bool = False) -> None:
+        self.run_id = journal.run_id
+        self.store = journal.store
+        self._journal = journal
+        self.state: Any = None
+        self.waypoint = 0
+        self._tokens: list[Any] = []
+        journal.do(lambda: self._open(must_exist))
+
+    def _open(self, must_exist: bool) -> None:
+        chain = self._journal.look()
+        legacy = self._journal.legacy
+        if chain:
+            self.waypoint = chain[-1].waypoint
+            self.state = history.decode(chain, self.waypoint, self.store, self.run_id)
+        elif legacy is not None:
+            self.waypoint, self.state = legacy.number, legacy.state
+        elif must_exist and chain is None:
+            raise history.not_found(self.store, self.run_id)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r} at waypoint {self.waypoint} in {self.store.where(self.run_id)}>"
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was written of this run yet."""
+        return self._journal.exists
+
+    # -------------------------------------------------------------- waypoints
+
+    def checkpoint(self, state: object, note: NoteLike = None, *, lane: str = "") -> int:
+        """Write a waypoint: the exact state and a note.
+
+        Args:
+            state: any value that `caravanserai_core.codec` can keep exactly.
+            note: a text, a `Note`, a function of the state that returns one, or None for a note
+                derived from what changed since the waypoint before.
+            lane: the line of waypoints it belongs to; "" is the main one.
+
+        Returns:
+            The waypoint's number. When it returns, a crash of the machine does not lose it.
+
+        Raises:
+            UnserialisableState: the state cannot be kept exactly; nothing was written.
+            Conflict: another process wrote a waypoint on this lane in between.
+            StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: nothing was
+                written, the earlier waypoints stand.
+        """
+        prepared, told = self._prepared(state, note, lane)
+        return self._journal.do(  # type: ignore[no-any-return]
+            lambda: self._journal.checkpoint(prepared, told, lane)
+        )
+
+    def acheckpoint(
+        self, state: object, note: NoteLike = None, *, lane: str = ""
+    ) -> Coroutine[Any, Any, int]:
+        """Write a waypoint from async code; see `checkpoint`.
+
+        The state is encoded and takes its place in the run's queue before this returns, so a
+        later change of it does not matter, and cancelling the wait does not undo the save.
+        """
+        prepared, told = self._prepared(state, note, lane)
+        return self._later(lambda: self._journal.checkpoint(prepared, told, lane))
+
+    def _prepared(self, state: object, note: NoteLike, lane: str) -> tuple[Prepared, Note | None]:
+        if type(lane) is not str:
+            raise UsageError("a lane is named by a string")
+        prepared = self._journal.prepare(state, lane)
+        return prepared, as_note(note, state)
+
+    # -------------------------------------------------------------- between waypoints
+
+    def entry(
+        self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
+    ) -> None:
+        """Write down progress since the last waypoint, durably.
+
+        Args:
+            name: what kind of entry it is.
+            data: any value that can be kept exactly.
+            say: a line for the live note, `latest.md`.
+            lane: the lane it belongs to.
+
+        Raises:
+            UnserialisableState: the data cannot be kept exactly; nothing was written.
+        """
+        fields, body = self._entry(name, data, say)
+        self._journal.do(lambda: self._journal.add("entry", fields, lane=lane, body=body))
+
+    def aentry(
+        self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
+    ) -> Coroutine[Any, Any, int]:
+        """Write down progress from async code; see `entry` and `acheckpoint`."""
+        fields, body = self._entry(name, data, say)
+        return self._later(lambda: self._journal.add("entry", fields, lane=lane, body=body))
+
+    def _entry(self, name: str, data: object, say: str | None) -> tuple[dict[str, Any], bytes]:
+        fields: dict[str, Any] = {"name": name}
+        if say is not None:
+            fields["say"] = Note(say).to_json()
+        encoded = codec.encode(data)
+        if encoded.tagged:
+            fields["tagged"] = True
+        return fields, b'"data":' + encoded.data
+
+    def entries(self, lane: str = "") -> list[Entry]:
+        """Return what was written down since the lane's newest waypoint, oldest first."""
+
+        def read() -> list[Entry]:
+            found: list[Entry] = []
+            for record in self._journal.entries(lane):
+                head = record.head
+                if "name" in head:
+                    data = codec.decode(record.member("data"), bool(head.get("tagged")))
+                    found.append(Entry(head["name"], data, head.get("say"), head["time"]))
+            return found
+
+        return self._journal.do(read)  # type: ignore[no-any-return]
+
+    def remark(self, text: str) -> None:
+        """Say why something was done; it joins the "Decided" part of the next note."""
+        if type(text) is not str or not text.strip():
+            raise UsageError("a remark is a string of at least one word")
+        told = Note(text).to_json()
+        self._journal.do(lambda: self._journal.add("entry", {"remark": told}))
+
+    # -------------------------------------------------------------- the end
+
+    def finish(self, result: object = None, *, call: str | None = None) -> None:
+        """Write down that the run came to its end, with its result.
+
+        Args:
+            result: any value that can be kept exactly.
+            call: what identifies the call whose result this is; see `finished`.
+
+        Raises:
+            UnserialisableState: the result cannot be kept exactly; nothing was written.
+        """
+        fields, body = self._finished(result, call)
+        self._journal.do(lambda: self._journal.add("finish", fields, body=body))
+
+    def _finished(self, result: object, call: str | None) -> tuple[dict[str, Any], bytes]:
+        fields: dict[str, Any] = {"outcome": "finished"}
+        if call is not None:
+            fields["call"] = call
+        encoded = codec.encode(result)
+        if encoded.tagged:
+            fields["tagged"] = True
+        return fields, b'"data":' + encoded.data
+
+    def ended(self, fields: dict[str, Any]) -> None:
+        """Write down an end without a result: a failure, or a result that cannot be kept."""
+        self._journal.do(lambda: self._journal.add("finish", fields))
+
+    def finished(self, call: str | None = None) -> tuple[bool, Any]:
+        """Return whether the run is finished, by the same `call`, and its recorded result.
+
+        Nothing may have been written after its end. (False, None) also where it failed.
+        """
+
+        def read() -> tuple[bool, Any]:
+            head = self._journal.outcome
+            if not head or head.get("outcome") != "finished" or head.get("call") != call:
+                return False, None
+            for record in history.records(self.store, self.run_id, bodies=True):
+                last = record
+            if last.kind != "finish" or not last.body:
+                return False, None
+            return True, codec.decode(last.member("data"), bool(last.head.get("tagged")))
+
+        return self._journal.do(read)  # type: ignore[no-any-return]
+
+    # -------------------------------------------------------------- with and async
+
+    def __enter__(self) -> Run:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _current.reset(self._tokens.pop())
+
+    async def __aenter__(self) -> Run:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _later(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """Queue `work` now, do it in a worker thread, return what waits for it."""
+        job = self._journal.enqueue(work)
+        return wait_for(in_thread(lambda: self._journal.finish_job(job)))
+
+
+_current: ContextVar[Run | None] = ContextVar("caravanserai_run", default=None)
+
+
+def current_run() -> Run:
+    """Return the run that the calling code works on.
+
+    Raises:
+        NoRun: it works on none: it is outside `@resumable`, `open_run` and an adapter's call.
+    """
+    run = _current.get()
+    if run is None:
+        raise NoRun(
+            "no run is open here: this call belongs inside a function under @resumable or inside "
+            "`with open_run(run_id):`. A thread you start yourself needs "
+            "contextvars.copy_context().run(...)."
+        )
+    return run
+
+
+def open_run(
+    run_id: str, *, store: StoreLike = None, must_exist: bool = False, adapter: str = "python",
+    goal: str | None = None,
+) -> Run:
+    """Open a run for work, new or not; use it in a `with` or `async with` block.
+
+    Args:
+        run_id: its name, any string.
+        store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
+        must_exist: refuse to begin a new run.
+        adapter: what writes it, if it is new.
+        goal: what it is for, if it is new.
+
+    Returns:
+        The run; `run.state` is the state to go on from, or None.
+
+    Raises:
+        RunNotFound: there is no such run and `must_exist` is set.
+        JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
+    """
+    run_id = check_run_id(run_id)
+    journal = journal_for(store_for(run_id, store), run_id)
+    run = Run(journal, must_exist=must_exist)
+    if not run.exists:
+        journal.adapter, journal.goal = adapter, goal
+    return run
+
+
+# ---------------------------------------------------------------------- worker threads
+
+_executor: Any = None
+_executor_lock = threading.Lock()
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """Start `work` in a worker thread; returns a `concurrent.futures.Future`.
+
+    The threads are joined when the interpreter ends, so that a queued save is never dropped.
+    """
+    global _executor
+    with _executor_lock:
+        if _executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            _executor = ThreadPoolExecutor(8, thread_name_prefix="caravanserai")
+    return _executor.submit(work)
+
+
+async def wait_for(future: Awaitable[Any]) -> Any:
+    """Wait for a future of a worker thread; cancelling the wait does not cancel the work."""
+    import asyncio
+
+    return await asyncio.shield(asyncio.wrap_future(future))  # type: ignore[arg-type]
+
+
+def _after_fork() -> None:
+    global _executor, _executor_lock
+    _executor = None
+    _executor_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+

@@ -1,0 +1,39 @@
+"""Stores: where journals live. `open_store` turns an address into one."""
+
+from __future__ import annotations
+
+import os
+
+from caravanserai_core.errors import UsageError
+from caravanserai_core.stores._file import FileStore
+from caravanserai_core.stores._memory import MemoryStore
+from caravanserai_core.stores.base import Store
+
+__all__ = ["FileStore", "MemoryStore", "Store", "open_store"]
+
+
+def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
+    """Return the store at an address.
+
+    Args:
+        address: a store (returned as it is), a folder, a URL (`file:///…`), or None for the
+            environment variable CARAVANSERAI_STORE, else the folder `.caravanserai` here.
+
+    Raises:
+        UsageError: the URL names no kind of store that is known.
+    """
+    if isinstance(address, Store):
+        return address
+    if address is None:
+        address = os.environ.get("CARAVANSERAI_STORE") or ".caravanserai"
+    text = os.fspath(address)
+    scheme, found, rest = text.partition("://")
+    if not found or not scheme.isalnum():
+        return FileStore(text)
+    if scheme == "file":
+        from urllib.parse import unquote
+
+        return FileStore(unquote(rest))
+    raise UsageError(
+        f"no store for {scheme}:// in this version. Use a folder, or a file:// URL."
+    )

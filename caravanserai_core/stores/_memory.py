@@ -1,0 +1,150 @@
+"""Runs in memory: for tests, and for programs that want notes and resume within one process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from caravanserai_core.errors import StaleWriter
+from caravanserai_core.names import folder_name
+from caravanserai_core.records import Record, parse
+from caravanserai_core.stores.base import (
+    SELF,
+    Appended,
+    Bad,
+    Listed,
+    Recent,
+    Sealed,
+    Shown,
+    Store,
+    Tail,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class MemoryStore(Store):
+    """Runs that live as long as this object. The same promises, but for the disk."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: dict[str, list[bytes]] = {}
+        self._tails: dict[str, Tail] = {}
+        self._notes: dict[str, dict[str, str]] = {}
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    @property
+    def key(self) -> object:
+        return ("memory", id(self))
+
+    def where(self, run_id: str) -> str:
+        return f"memory, run {run_id!r}"
+
+    def append(
+        self,
+        run_id: str,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        with self._lock:
+            tail = self._tails.get(run_id)
+            if tail is not None and tail.epoch > epoch:
+                raise StaleWriter(
+                    f"run {run_id!r}: a writer with epoch {tail.epoch} took it over; this one has "
+                    f"epoch {epoch} and may not write any more. Nothing was written."
+                )
+            lines = self._lines.get(run_id, [])
+            sealed = seal(tail, self._news(lines, known, tail))
+            places = list(range(len(lines), len(lines) + len(sealed.lines)))
+            texts = [
+                text + _hint(place if loc is SELF else loc)
+                for (text, loc), place in zip(sealed.lines, places, strict=True)
+            ]
+            self._lines[run_id] = lines + texts
+            self._tails[run_id] = Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, None)
+            if sealed.shown is not None:
+                self._show(run_id, sealed.shown)
+            return Appended(self._tails[run_id], places)
+
+    def _news(
+        self, lines: list[bytes], known: Tail | None, tail: Tail | None
+    ) -> list[Record] | None:
+        if known is None or tail is None:
+            return [] if known is tail else None
+        if known == tail:
+            return []
+        records = _parsed(lines)
+        if not any(r.seq == known.seq and r.sum == known.sum for r in records):
+            return None
+        return [r for r in records if r.seq > known.seq]
+
+    def recent(self, run_id: str) -> Recent | None:
+        with self._lock:
+            lines = list(self._lines.get(run_id, ()))
+            tail = self._tails.get(run_id)
+        if tail is None:
+            return None
+        records = _parsed(lines)
+        last = records[-1]
+        newest = next(
+            (r for r in reversed(records) if r.kind == "waypoint" and r.lane == last.lane), None
+        )
+        chain = self._chain(records, newest) if newest is not None else []
+        since = [r for r in records if newest is not None and r.seq > newest.seq]
+        return Recent(tail, records[0], chain, since)
+
+    def _chain(self, records: list[Record], newest: Record) -> list[Record]:
+        first = newest.head.get("full", newest.seq)
+        return [r for r in records if first <= r.seq <= newest.seq]
+
+    def chain(self, run_id: str, waypoint: int) -> list[Record]:
+        records = _parsed(self._lines.get(run_id, []))
+        for record in records:
+            if record.kind == "waypoint" and record.waypoint == waypoint:
+                return self._chain(records, record)
+        return []
+
+    def scan(self, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
+        yield from _parsed(self._lines.get(run_id, []))[start or 0 :]
+
+    def listing(self) -> Iterator[Listed]:
+        for run_id, lines in list(self._lines.items()):
+            records = _parsed(lines)
+            yield Listed(folder_name(run_id), records[0], records[-1], None)
+
+    def put_note(self, run_id: str, shown: Shown) -> None:
+        with self._lock:
+            self._show(run_id, shown)
+
+    def _show(self, run_id: str, shown: Shown) -> None:
+        notes = self._notes.setdefault(run_id, {})
+        if shown.name is not None:
+            notes[shown.name] = shown.text
+        notes["latest.md"] = shown.text if shown.live is None else shown.live
+
+    def get_note(self, run_id: str, name: str) -> str | None:
+        return self._notes.get(run_id, {}).get(name)
+
+    def delete(self, run_id: str) -> bool:
+        with self._lock:
+            self._notes.pop(run_id, None)
+            self._tails.pop(run_id, None)
+            return self._lines.pop(run_id, None) is not None
+
+
+def _hint(place: int | None) -> bytes:
+    return b"}" if place is None else b',"loc":%d}' % place
+
+
+def _parsed(lines: list[bytes]) -> list[Record]:
+    records = []
+    for place, line in enumerate(lines):
+        record = parse(line)
+        record.place = place
+        records.append(record)
+    return records

@@ -1,0 +1,215 @@
+"""Reading one segment file: lines, torn tails, damage. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from caravanserai_core.records import (
+    SUFFIX_MAX,
+    Malformed,
+    Record,
+    assemble,
+    lengths,
+    parse,
+)
+from caravanserai_core.stores.base import Bad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Read = Callable[[int, int], bytes]
+    """read(offset, size) -> bytes"""
+
+_CHUNK = 1 << 20
+_WINDOW = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+
+
+class Place(NamedTuple):
+    """Where a record begins: ordinal of its segment, byte offset in it."""
+
+    segment: int
+    offset: int
+
+
+class End(NamedTuple):
+    """The last whole append of a segment.
+
+    Attributes:
+        records: its records with bodies; empty if the segment holds no whole append.
+        size: where it ends; what follows is a torn tail.
+        newline: whether its last line ends with a line end (a hand edit may have lost it).
+    """
+
+    records: list[Record]
+    size: int
+    newline: bool
+
+
+class Damaged(Exception):
+    """What stands at the end of a segment is no torn tail but damage."""
+
+    def __init__(self, bad: Bad) -> None:
+        super().__init__(bad.why)
+        self.bad = bad
+
+
+def read_line(line: bytes, place: Place) -> Record:
+    """Parse a line and note its place; a carriage return before the line end is dropped.
+
+    Raises:
+        Malformed: the line is not a whole record.
+    """
+    if line.endswith(b"\r"):
+        line = line[:-1]
+    if place.offset == 0 and line.startswith(_BOM):
+        line = line[3:]
+    record = parse(line)
+    record.place = place
+    return record
+
+
+def scan(
+    read: Read, segment: int, path: str, start: int, end: int, *, bodies: bool
+) -> Iterator[Record | Bad]:
+    """Yield the records of a segment between two offsets, and what is not one.
+
+    Memory is bounded by the largest record, or, without `bodies`, by the largest head.
+    """
+    position, chunk = start, _CHUNK
+    while position < end:
+        buffer = read(position, min(chunk, end - position))
+        at = 0
+        while (newline := buffer.find(b"\n", at)) >= 0:
+            yield _parsed(buffer[at:newline], Place(segment, position + at), path, complete=True)
+            at = newline + 1
+        if at:
+            position, chunk = position + at, _CHUNK
+            continue
+        jump = None if bodies else _skip_body(read, buffer, Place(segment, position))
+        if jump is not None:
+            record, position = jump
+            yield record
+        elif position + len(buffer) >= end or len(buffer) < chunk:
+            # The last line has no line end: a torn tail, or an editor that dropped it.
+            yield _parsed(buffer, Place(segment, position), path, complete=False)
+            return
+        else:
+            chunk *= 4
+
+
+def _parsed(line: bytes, place: Place, path: str, *, complete: bool) -> Record | Bad:
+    try:
+        return read_line(line, place)
+    except Malformed as error:
+        whole = complete and b"\0" not in line
+        return Bad(path, place.offset, len(line) + complete, whole, str(error))
+
+
+def _skip_body(read: Read, buffer: bytes, place: Place) -> tuple[Record, int] | None:
+    sizes = lengths(buffer)
+    if sizes is None or sizes[0] + sizes[1] > len(buffer):
+        return None
+    at, head_size, body_size = sizes
+    suffix_at = place.offset + at + head_size + 1 + body_size
+    suffix, found, _ = read(suffix_at, SUFFIX_MAX + 2).partition(b"\n")
+    if not found:
+        return None
+    try:
+        record = assemble(
+            buffer[at : at + head_size], None, suffix.removesuffix(b"\r"), body_size
+        )
+    except Malformed:
+        return None
+    record.place = place
+    return record, suffix_at + len(suffix) + 1
+
+
+def find_end(read: Read, segment: int, path: str, size: int) -> End:
+    """Find the last whole append of a segment, looking back from its end.
+
+    Raises:
+        Damaged: the end holds a complete line that is no record. A crash tears lines and leaves
+            holes of NUL bytes; it does not write complete wrong ones.
+    """
+    window = min(size, _WINDOW)
+    while True:
+        base = size - window
+        end = _end_in(read(base, window), segment, path, base)
+        if end is not None:
+            return end
+        window = min(size, window * 8)
+
+
+def _end_in(buffer: bytes, segment: int, path: str, base: int) -> End | None:
+    """Look for the last whole append in the last bytes of a segment; None: look further back."""
+    first = 0 if base == 0 else buffer.find(b"\n") + 1
+    if base and not first:
+        return None
+    lines: list[tuple[int, bytes, bool]] = []
+    at = first
+    while at < len(buffer):
+        newline = buffer.find(b"\n", at)
+        stop = len(buffer) if newline < 0 else newline
+        lines.append((at, buffer[at:stop], newline >= 0))
+        at = stop + 1
+    parsed: dict[int, Record | Bad] = {}
+
+    def line(index: int) -> Record | Bad:
+        if index not in parsed:
+            offset, text, complete = lines[index]
+            parsed[index] = _parsed(text, Place(segment, base + offset), path, complete=complete)
+        return parsed[index]
+
+    index = len(lines) - 1
+    while index >= 0:
+        last = line(index)
+        if isinstance(last, Bad):
+            if last.complete:
+                raise Damaged(last)
+            index -= 1
+            continue
+        begin, count = last.app
+        step = last.seq - begin  # its position in its append
+        if index - step < 0:
+            break
+        group = [line(i) for i in range(index - step, index + 1)]
+        for member in group:
+            if isinstance(member, Bad) and member.complete:
+                raise Damaged(member)
+        records = [r for r in group if isinstance(r, Record)]
+        if len(records) == len(group):
+            if [r.seq for r in records] != list(range(begin, last.seq + 1)):
+                raise Damaged(_out_of_order(path, records[0].place.offset))
+            if step == count - 1:
+                offset, text, newline = lines[index]
+                return End(records, base + offset + len(text) + newline, newline)
+        # The rest of this append is missing or torn: none of it counts.
+        index -= step + 1
+    return None if base else End([], 0, newline=True)
+
+
+def _out_of_order(path: str, offset: int) -> Bad:
+    return Bad(path, offset, 0, complete=True, why="records are out of order")
+
+
+def find_waypoint(read: Read, size: int, waypoint: int) -> int | None:
+    """Return the offset of the line of a waypoint, or None if the segment does not hold it.
+
+    A line break never stands inside a record (JSON escapes it), so a line's beginning can be
+    searched for as bytes without decoding what comes before it.
+    """
+    pattern = re.compile(
+        rb'\n\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?'
+        rb'"kind":"waypoint","waypoint":%d,' % waypoint
+    )
+    overlap = 256
+    end = size
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        match = pattern.search(read(start, min(size, end + overlap) - start))
+        if match is not None:
+            return start + match.start() + 1
+        end = start
+    return None

@@ -1,0 +1,269 @@
+"""The contract of a store: where the journals of runs live.
+
+A store keeps, for each run, one append-only list of records, and knows nothing of what is in
+them beyond their heads. What it promises:
+
+* **All of it or nothing.** An append of several records is seen whole or not at all, by every
+  reader and after a crash at any moment.
+* **Compare and append.** `append` is the only way to add. It is handed the tail that the
+  writer knows; if that is no longer the end of the journal, the writer's `seal` function is
+  given what came since and decides. Two writers never put two records under one number.
+* **Fenced.** A writer whose epoch is lower than the journal's is refused with `StaleWriter`,
+  before `seal` is called, and nothing of its append is written.
+* **Durable.** When `append` returns, a crash of the machine does not lose it.
+* **Readers never repair** and never block a writer. What a writer left half done is not there.
+* **Notes are derived.** A store holds them beside the journal so that a person can read them
+  with the tools at hand. Their loss or delay is never an error.
+
+Three kinds of refusal, and who tells them apart: *fenced* (the store, by the epoch), *conflict*
+(`seal` raises `Conflict`: the news holds a waypoint of somebody else on this lane) and *benign*
+(`seal` seals against the new tail: answers, pins, entries of other tasks).
+
+A back end with transactions seals first against the last tail it saw and calls `seal` again
+only when its compare step fails, so an append stays one round trip; a file store calls it under
+the lock. `seal` must therefore be callable more than once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from caravanserai_core.records import Record
+
+SELF: Final = object()
+"""A line whose `loc` is its own place."""
+
+
+class Tail(NamedTuple):
+    """The end of a run's journal.
+
+    Attributes:
+        seq: number of the last record.
+        sum: its sum.
+        epoch: the highest epoch in the journal.
+        rolled: the last record closes its segment; the next append begins a new one with
+            `open` and `snapshot`.
+        token: where that is; only the store knows what it means.
+    """
+
+    seq: int
+    sum: str
+    epoch: int
+    rolled: bool
+    token: Any
+
+
+class Bad(NamedTuple):
+    """A stretch of a journal that holds no whole record.
+
+    Attributes:
+        path: the file, or the run's name.
+        offset: byte offset where it begins.
+        size: its length in bytes.
+        complete: it ends like a line and holds no NUL byte: no crash leaves that behind.
+        why: what is wrong with it.
+    """
+
+    path: str
+    offset: int
+    size: int
+    complete: bool
+    why: str
+
+
+class Line(NamedTuple):
+    """A sealed record on its way into the store.
+
+    Attributes:
+        text: the line up to and including its sum, without the closing brace.
+        loc: `SELF`, the `place` of an earlier record, or None: the hint that goes behind it.
+    """
+
+    text: bytes
+    loc: Any
+
+
+class Shown(NamedTuple):
+    """What a person is to see beside the journal after an append.
+
+    Attributes:
+        name: name of a note, `waypoint-3.md`, or None if there is no new one.
+        text: the note's text.
+        live: text of `latest.md`, or None where it shows the note `name` unchanged.
+    """
+
+    name: str | None
+    text: str
+    live: str | None
+
+
+class Sealed(NamedTuple):
+    """What `seal` returns.
+
+    Attributes:
+        lines: the lines of the append, in order.
+        seq: number of the last one.
+        sum: its sum.
+        epoch: the journal's epoch after the append.
+        rolled: the last one is a `roll`.
+        shown: what a person is to see for it.
+    """
+
+    lines: list[Line]
+    seq: int
+    sum: str
+    epoch: int
+    rolled: bool
+    shown: Shown | None
+
+
+class Appended(NamedTuple):
+    """What an append returns.
+
+    Attributes:
+        tail: the new end of the journal.
+        places: the place of each line, in order.
+    """
+
+    tail: Tail
+    places: list[Any]
+
+
+class Recent(NamedTuple):
+    """The end of a journal, with what is needed to rebuild the newest state of its last lane.
+
+    Attributes:
+        tail: the end.
+        opening: the `open` record of the last segment.
+        chain: records from a full waypoint to the newest one of the last record's lane, each
+            with its body; empty where that lane has none in this segment.
+        since: all records after that waypoint, with bodies.
+    """
+
+    tail: Tail
+    opening: Record
+    chain: list[Record]
+    since: list[Record]
+
+
+class Listed(NamedTuple):
+    """One run of a store, as a list needs it: no state is read.
+
+    Attributes:
+        folder: name of the run's folder or key.
+        opening: its `open` record, or None if that cannot be read.
+        last: its last record, without its body.
+        error: what is wrong with the journal, or None.
+        legacy: the folder was written by release 0.2.0 and has no journal yet.
+    """
+
+    folder: str
+    opening: Record | None
+    last: Record | None
+    error: str | None
+    legacy: bool = False
+
+
+class Store(ABC):
+    """Where journals live. See the module's docstring for what every store promises."""
+
+    max_chain: int | None = None
+    """Most records that a reader may need for one state; None: bounded by bytes alone."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The address that `open_store` opens again."""
+
+    @property
+    def key(self) -> object:
+        """Two stores with equal keys hold the same runs."""
+        return self.url
+
+    @abstractmethod
+    def where(self, run_id: str) -> str:
+        """Say in words where the run lies, for messages and lists."""
+
+    @abstractmethod
+    def append(
+        self,
+        run_id: str,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        """Add records at the end of a run's journal, all or none, durably.
+
+        Args:
+            run_id: the run; it is created if it does not exist.
+            known: the tail that the writer last saw, or None if it saw no journal.
+            epoch: the writer's epoch.
+            seal: called with the actual tail (None: no journal) and the records after `known`
+                in order, heads at least; with None in their place where `known` is not part
+                of this journal (it was deleted, or began in between). Returns the lines, or
+                raises, and then nothing is written. May be called more than once.
+
+        Raises:
+            StaleWriter: the journal's epoch is higher than `epoch`.
+            StoreBusy: another process held the run for too long.
+            StoreFailed: the disk refused; the journal is as it was.
+            StoreRefused: the run's folder cannot be used safely.
+            JournalDamaged: the journal is damaged; nothing is written over it.
+        """
+
+    def wants_roll(self, tail: Tail, size: int) -> bool:
+        """Say whether a full record of `size` bytes should begin a new segment."""
+        return False
+
+    @abstractmethod
+    def recent(self, run_id: str) -> Recent | None:
+        """Return the end of the journal, or None where there is no such run.
+
+        Raises:
+            JournalDamaged: the end is damaged; the message names the last whole waypoint.
+        """
+
+    @abstractmethod
+    def chain(self, run_id: str, waypoint: int) -> list[Record]:
+        """Return the records, with bodies, from a full one to waypoint `waypoint`.
+
+        Empty where the run has no such waypoint. Records of other lanes may stand in between.
+        """
+
+    @abstractmethod
+    def scan(self, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
+        """Yield every record of the journal in order, and what is not one.
+
+        Args:
+            run_id: the run; nothing is yielded where it does not exist.
+            bodies: whether large bodies are read.
+            start: the `place` of the first record wanted, or None for all.
+        """
+
+    @abstractmethod
+    def listing(self) -> Iterator[Listed]:
+        """Yield the runs of the store in no particular order, without reading states."""
+
+    @abstractmethod
+    def put_note(self, run_id: str, shown: Shown) -> None:
+        """Write notes beside the journal again, where they are missing or stale."""
+
+    @abstractmethod
+    def get_note(self, run_id: str, name: str) -> str | None:
+        """Return the text of a note as it stands beside the journal, or None."""
+
+    @abstractmethod
+    def delete(self, run_id: str) -> bool:
+        """Remove a run. A writer that still knows its tail is refused afterwards.
+
+        Returns:
+            Whether there was anything to remove.
+        """
+
+    def legacy(self, run_id: str) -> Any:
+        """Return what release 0.2.0 left of this run, or None."""
+        return None
