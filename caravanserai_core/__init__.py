@@ -12,6 +12,7 @@ from caravanserai_core.api import (
     checkpoint,
     clean,
     get_waypoint,
+    history,
     last_updated,
     list_runs,
     load,
@@ -20,12 +21,11 @@ from caravanserai_core.api import (
     remark,
     save,
 )
-from caravanserai_core.api import history_of as history
 from caravanserai_core.codec import register_codec, register_type
 from caravanserai_core.errors import *  # noqa: F403
 from caravanserai_core.errors import __all__ as _errors
-from caravanserai_core.history import RunInfo, Waypoint
 from caravanserai_core.notes import Note, PlanItem
+from caravanserai_core.reading import RunInfo, Waypoint
 from caravanserai_core.resumable import again, resumable, resumable_iterate
 from caravanserai_core.run import Entry, Run, current_run, open_run
 from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store

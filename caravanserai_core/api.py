@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from caravanserai_core import history
+from caravanserai_core import reading
 from caravanserai_core.errors import RunNotFound, WaypointNotFound
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
@@ -13,8 +13,11 @@ from caravanserai_core.run import Run, current_run, in_thread, leave_home, store
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from caravanserai_core.history import RunInfo, Waypoint
+    from caravanserai_core.reading import RunInfo, Waypoint
     from caravanserai_core.run import NoteLike, StoreLike
+    from caravanserai_core.stores import Store
+
+T = TypeVar("T")
 
 
 class _Bare(Run):
@@ -72,9 +75,7 @@ def asave(run_id: str, state: object, *, store: StoreLike = None) -> Coroutine[A
     return acheckpoint(run_id, state, store=store)
 
 
-def load(
-    run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bool = False
-) -> Any:
+def load(run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bool = False) -> Any:
     """Return the exact state of a run's newest waypoint, or of waypoint `at`.
 
     Loading the newest one also tells this process what its next `checkpoint` goes on from.
@@ -94,14 +95,14 @@ def load(
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
     if at is not None:
-        return history.load(found, run_id, at, raw=raw)
+        return reading.load(found, run_id, at, raw=raw)
     journal = journal_for(found, run_id)
 
     def read() -> Any:
         chain = journal.look()
         if chain:
-            return history.decode(chain, chain[-1].waypoint, found, run_id, raw=raw)
-        return history.load(found, run_id, raw=raw)
+            return reading.decode(chain, chain[-1].waypoint, found, run_id, raw=raw)
+        return reading.load(found, run_id, raw=raw)
 
     return journal.do(read)
 
@@ -125,7 +126,7 @@ def get_waypoint(run_id: str, at: int | None = None, *, store: StoreLike = None)
     """
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
-    return _settled(found, run_id, lambda: history.waypoint(found, run_id, at))
+    return _settled(found, run_id, lambda: reading.waypoint(found, run_id, at))
 
 
 def aget_waypoint(
@@ -136,7 +137,7 @@ def aget_waypoint(
     return wait_for(in_thread(lambda: get_waypoint(run_id, at, store=home)))
 
 
-def history_of(run_id: str, *, store: StoreLike = None) -> list[Waypoint]:
+def history(run_id: str, *, store: StoreLike = None) -> list[Waypoint]:
     """Return all waypoints of a run, oldest first, without reading their states.
 
     Raises:
@@ -145,20 +146,20 @@ def history_of(run_id: str, *, store: StoreLike = None) -> list[Waypoint]:
     """
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
-    return _settled(found, run_id, lambda: history.waypoints(found, run_id))
+    return _settled(found, run_id, lambda: reading.waypoints(found, run_id))
 
 
 def ahistory(run_id: str, *, store: StoreLike = None) -> Coroutine[Any, Any, list[Waypoint]]:
     """Return all waypoints of a run, from async code; see `history`."""
     home = store_for(check_run_id(run_id), store)
-    return wait_for(in_thread(lambda: history_of(run_id, store=home)))
+    return wait_for(in_thread(lambda: history(run_id, store=home)))
 
 
 def list_runs(*, store: StoreLike = None) -> list[RunInfo]:
     """Return the runs of a store, the one written last first, without reading their states."""
     from caravanserai_core.stores import open_store
 
-    return history.runs(open_store(store))
+    return reading.runs(open_store(store))
 
 
 def remark(text: str) -> None:
@@ -201,9 +202,9 @@ def load_command(run_id: str, *, store: StoreLike = None) -> list[str] | None:
     """Return the command that the run was first started with, or None."""
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
-    recent = history.recent(found, run_id)
+    recent = reading.recent(found, run_id)
     if recent is not None:
-        return history.opening(recent.opening, run_id).argv or None
+        return reading.opening(recent.opening, run_id).argv or None
     old = found.legacy(run_id)
     return old.command if old is not None else None
 
@@ -216,8 +217,6 @@ def last_updated(run_id: str, *, store: StoreLike = None) -> float | None:
         return None
 
 
-def _settled(store: Any, run_id: str, read: Callable[[], Any]) -> Any:
+def _settled(store: Store, run_id: str, read: Callable[[], T]) -> T:
     """Read after what this process has queued for the run is written."""
-    return journal_for(store, run_id).do(read)
-
-
+    return cast("T", journal_for(store, run_id).do(read))

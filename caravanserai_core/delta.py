@@ -172,9 +172,7 @@ def _diff_lists(old: bytes, new: bytes, path: str, depth: int, ops: list[Op]) ->
     ops.append(Op("replace", path, new))
 
 
-def _diff_items(
-    old: list[bytes], new: list[bytes], path: str, depth: int, ops: list[Op]
-) -> None:
+def _diff_items(old: list[bytes], new: list[bytes], path: str, depth: int, ops: list[Op]) -> None:
     first = old.index(new[0]) if new and new[0] in old else 0
     if first and old[first:] == new[: len(old) - first]:  # a window that moved on
         ops.extend(Op("remove", path + "/0", b"") for _ in range(first))

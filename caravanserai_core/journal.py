@@ -8,6 +8,7 @@ another thread, can neither be lost nor land after a newer one.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import secrets
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from caravanserai_core import codec, delta, history
+from caravanserai_core import codec, delta, reading
 from caravanserai_core.errors import Conflict
 from caravanserai_core.notes import Note, derive, render
 from caravanserai_core.quoting import one_line
@@ -110,7 +111,7 @@ class _Job:
     def execute(self) -> None:
         try:
             self.result = self.work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             self.error = error
         self.done = True
 
@@ -199,7 +200,7 @@ class Journal:
 
     def _catch_up(self) -> None:
         """Read the end of the journal; lanes that did not move keep what is known of them."""
-        found = history.recent(self.store, self.run_id)
+        found = reading.recent(self.store, self.run_id)
         if found is not None and self._known and found.tail == self._tail:
             self._recent_chain = found.chain
             return
@@ -215,7 +216,7 @@ class Journal:
             return
         self._tail = found.tail
         self._opening = found.opening.body
-        first = history.opening(found.opening)
+        first = reading.opening(found.opening)
         self.adapter, self.goal = first.adapter, first.goal
         self._recent_chain = found.chain
         if found.chain and found.chain[-1].lane == "":
@@ -223,7 +224,7 @@ class Journal:
             for record in found.since:
                 self._take_in(record)
         else:
-            for record in history.records(self.store, self.run_id, bodies=False):
+            for record in reading.records(self.store, self.run_id, bodies=False):
                 self._take_in(record)
         for name, lane in self._lanes.items():
             before = lanes.get(name)
@@ -244,14 +245,13 @@ class Journal:
                 self._since = []
         elif record.kind == "finish":
             self._finish = record.head
-            self._since.append(_finish_line(record.head))
         elif record.kind == "entry":
-            say = record.head.get("say")
-            if say:
-                self._since.append(say)
             remark = record.head.get("remark")
             if remark:
                 self._remarks.setdefault(record.lane, []).append(remark)
+        line = _said(record.head)
+        if line:
+            self._since.append(line)
 
     @property
     def exists(self) -> bool:
@@ -275,13 +275,13 @@ class Journal:
 
     def entries(self, lane: str = "") -> list[Record]:
         """Read the entries of a lane since its newest waypoint, with bodies."""
-        found = history.recent(self.store, self.run_id)
+        found = reading.recent(self.store, self.run_id)
         if found is None:
             return []
         if found.chain and found.chain[-1].lane == lane:
             return [r for r in found.since if r.kind == "entry" and r.lane == lane]
         entries: list[Record] = []
-        for record in history.records(self.store, self.run_id, bodies=True):
+        for record in reading.records(self.store, self.run_id, bodies=True):
             if record.lane != lane:
                 continue
             if record.kind == "waypoint":
@@ -339,10 +339,16 @@ class Journal:
                 body, loc = b'"state":' + delta.joined(prepared.node), SELF
             if prepared.tagged:
                 fields["tagged"] = True
-            fields["note"] = note.to_json()
-            draft = Draft("waypoint", fields, by=_writer(), lane=lane, body=body, time=time)
             number = self._newest + 1
-            return self._sealed(tail, draft, loc, number, shown=(number, time, note))
+            text = render(number, time, note)
+            fields["note"] = note.to_json()
+            if type(fields["note"]) is not str:
+                # A plain note is its own text; how sections are laid out may change one day.
+                fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+            draft = Draft("waypoint", fields, by=_writer(), lane=lane, body=body, time=time)
+            # With lanes the live note follows the main one.
+            shown = Shown(f"waypoint-{number}.md", text, self._live(()) if lane else None)
+            return self._sealed(tail, draft, loc, number, shown=shown)
 
         appended = self._append(seal)
         self._newest += 1
@@ -368,7 +374,7 @@ class Journal:
             return None
         if head.shadow is None and head.seq:
             chain = self.store.chain(self.run_id, head.number)
-            tree = history.rebuild(chain, head.number)
+            tree = reading.rebuild(chain, head.number)
             head.shadow = delta.of_tree(tree)
             self._find_full(head, chain)
         elif head.shadow is None and self._legacy is not None:
@@ -376,7 +382,7 @@ class Journal:
         return head.shadow
 
     def _find_full(self, head: Lane, chain: list[Record]) -> None:
-        """Take up the patches since the last full record, as the process that wrote them left off."""
+        """Take up the patches since the full record where their writer left off."""
         first = chain[0]
         steps = [r for r in chain[1:] if r.kind == "waypoint" and "base" in r.head]
         head.full = (first.seq, first.waypoint, first.place)
@@ -384,11 +390,13 @@ class Journal:
         head.chain = len(steps)
         head.weight = sum(max(len(r.body or b""), PATCH_CHARGE) for r in steps)
         if len(steps) == 1 and steps[0].head["base"] == first.waypoint:
-            patch = codec.parse(steps[0].member("patch"))
+            patch: Any = codec.parse(steps[0].member("patch"))
             # Earlier patches of this kind are not read; all were about as long as this one.
             head.weight = len(steps[0].body or b"") * (head.number - first.waypoint)
             replaced = all(op["op"] == "replace" for op in patch)
-            head.joined = {op["path"]: orjson.dumps(op["value"]) for op in patch} if replaced else None
+            head.joined = (
+                {op["path"]: orjson.dumps(op["value"]) for op in patch} if replaced else None
+            )
         elif steps:
             head.joined = None
 
@@ -450,7 +458,9 @@ class Journal:
             self._check_news(news, lane if kind == "finish" else None)
             head = self._lanes.get(lane)
             place = head.place if head is not None else None
-            return self._sealed(tail, draft, place, self._newest, adds=record)
+            line = _said({**record.head, "time": draft.time})
+            shown = Shown(None, "", self._live((line,))) if line else None
+            return self._sealed(tail, draft, place, self._newest, shown=shown)
 
         appended = self._append(seal)
         record.head["waypoint"] = self._newest
@@ -480,12 +490,15 @@ class Journal:
                 if self.observed:
                     self._forget()
                     raise Conflict(
-                        f"run {one_line(self.run_id)} in {self.store.where(self.run_id)} is no longer the "
-                        "one this process knows: it was deleted, or begun by somebody else. Nothing "
-                        "was written. load() it to go on from what is there, or use another run_id."
+                        f"run {self._named()} is no longer the one this process knows: it was "
+                        "deleted, or begun by somebody else. Nothing was written. load() it to go "
+                        "on from what is there, or use another run_id."
                     ) from None
                 self._catch_up()
         raise Conflict(f"run {one_line(self.run_id)} is deleted and begun again all the time")
+
+    def _named(self) -> str:
+        return f"{one_line(self.run_id)} in {self.store.where(self.run_id)}"
 
     def _check_news(self, news: list[Record] | None, lane: str | None) -> None:
         """Take in what others wrote since; refuse where it is a waypoint of `lane`."""
@@ -495,10 +508,10 @@ class Journal:
             foreign = record.kind == "waypoint" and record.lane == lane and self.observed
             if foreign and record.by != _writer():
                 raise Conflict(
-                    f"run {one_line(self.run_id)} in {self.store.where(self.run_id)}: another process "
-                    f"wrote waypoint {record.waypoint} at {record.head['time'][:19]} since this one last "
-                    f"looked (at waypoint {self.number(lane or '')}). Nothing was written. load() the run "
-                    "to go on from there, or use another run_id."
+                    f"run {self._named()}: another process wrote waypoint {record.waypoint} at "
+                    f"{record.head['time'][:19]} since this one last looked (at waypoint "
+                    f"{self.number(lane or '')}). Nothing was written. load() the run to go on "
+                    "from there, or use another run_id."
                 )
             self._take_in(record)
 
@@ -509,8 +522,7 @@ class Journal:
         loc: Any,
         number: int,
         *,
-        shown: tuple[int, str, Note] | None = None,
-        adds: Record | None = None,
+        shown: Shown | None = None,
     ) -> Sealed:
         """Seal an append: what a new segment needs first, then the record itself."""
         drafts: list[tuple[Draft, Any, int]] = []
@@ -538,22 +550,16 @@ class Journal:
             prev,
             _EPOCH,
             draft.kind == "roll",
-            self._show(draft, shown, adds),
+            shown,
         )
 
-    def _show(
-        self, draft: Draft, shown: tuple[int, str, Note] | None, adds: Record | None
-    ) -> Shown | None:
-        if shown is not None:
-            number, time, note = shown
-            text = render(number, time, note)
-            # With lanes the live note follows the main one.
-            live = None if draft.lane == "" else self._live(())
-            return Shown(f"waypoint-{number}.md", text, live)
-        if adds is None:
+    def shown_now(self) -> Shown | None:
+        """Return what should lie beside the journal for the newest main waypoint, or None."""
+        number, time, note = self._shown
+        if self._tail is None or not number:
             return None
-        line = _finish_line({**adds.head, "time": now()}) if adds.kind == "finish" else adds.head.get("say")
-        return Shown(None, "", self._live((line,))) if line else None
+        live = self._live(()) if self._since else None
+        return Shown(f"waypoint-{number}.md", render(number, time, note), live)
 
     def _live(self, more: tuple[str, ...]) -> str:
         return render(*self._shown, since=(*self._since, *more))
@@ -564,7 +570,7 @@ class Journal:
             "run_id": self.run_id,
             "adapter": self.adapter,
             "argv": argv,
-            "cwd": os.getcwd(),
+            "cwd": _working_folder(),
             "pid": os.getpid(),
             "host": os.uname().nodename if hasattr(os, "uname") else "",
         }
@@ -576,7 +582,7 @@ class Journal:
             data["imported"] = {
                 "from": "0.2.0",
                 "waypoints": self._legacy.number,
-                "folder": os.path.basename(self._legacy.path),
+                "folder": self._legacy.path.rpartition("/")[2],
             }
         return b'"data":' + codec.encode(data).data
 
@@ -600,7 +606,7 @@ class Journal:
         """
         lanes = {name: [lane.number, lane.seq] for name, lane in self._lanes.items()}
         carried: list[Any] = []
-        for record in history.records(self.store, self.run_id, bodies=True):
+        for record in reading.records(self.store, self.run_id, bodies=True):
             if record.kind == "snapshot":
                 carried = list((record.data() or {}).get("carried", []))
             elif record.kind not in _DERIVED:
@@ -621,7 +627,17 @@ class Journal:
         self._append(seal)
 
 
-def _finish_line(head: dict[str, Any]) -> str:
+def _working_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - a string is what the record holds
+    except OSError:  # it was deleted
+        return ""
+
+
+def _said(head: dict[str, Any]) -> str | None:
+    """Return the line that a record adds to the live note, or None."""
+    if head["kind"] != "finish":
+        return head.get("say")
     at = head["time"][11:19]
     if head.get("outcome") == "failed":
         return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."

@@ -17,7 +17,7 @@ from caravanserai_core.errors import UsageError
 from caravanserai_core.quoting import one_line, prose, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 SECTIONS = (
     "Not certain",
@@ -141,7 +141,11 @@ def _texts(value: Iterable[str] | str, name: str) -> tuple[str, ...]:
 
 def _storable(text: str) -> str:
     """Replace lone surrogates, which no UTF-8 file can hold; a note is prose, not data."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 def _storable_tree(tree: Any) -> Any:
@@ -170,7 +174,9 @@ def as_note(note: object, state: object) -> Note | None:
         return note
     if isinstance(note, str):
         return Note(str.__str__(note))
-    raise UsageError(f"a note is a string, a Note or a function of the state, not {type(note).__name__}")
+    raise UsageError(
+        f"a note is a string, a Note or a function of the state, not {type(note).__name__}"
+    )
 
 
 def title(number: int, time: str) -> str:

@@ -30,7 +30,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` with control, zero-width and bidi characters spelled out as `\\x1b`.
+    r"""Return `text` with control, zero-width and bidi characters spelled out as `\x1b`.
 
     Line feeds and tabs stay; a lone surrogate becomes U+FFFD.
     """
@@ -39,7 +39,9 @@ def visible(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return `text` on one line, control characters visible, at most `limit` characters."""
-    text = visible(text[: limit * 4].replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
+    text = (
+        visible(text[: limit * 4].replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
+    )
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 

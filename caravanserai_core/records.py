@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -51,9 +51,10 @@ class Record:
         sum: the record's sum, hex.
         loc: byte offset hint of the store, or None.
         place: where the store holds the record; only the store knows what it means.
+        edited: the line has a byte order mark or a carriage return, which no writer wrote.
     """
 
-    __slots__ = ("body", "head", "loc", "place", "sum")
+    __slots__ = ("body", "edited", "head", "loc", "place", "sum")
 
     def __init__(
         self, head: dict[str, Any], body: bytes | None, sum_: str, loc: int | None
@@ -63,6 +64,7 @@ class Record:
         self.sum = sum_
         self.loc = loc
         self.place: Any = None
+        self.edited = False
 
     @property
     def seq(self) -> int:
@@ -145,7 +147,9 @@ class Draft:
             rest["body_sha256"] = hashlib.sha256(body).hexdigest()
         self._rest = orjson.dumps(rest)[1:-1]
 
-    def seal(self, *, seq: int, first: int, count: int, waypoint: int, prev: str) -> tuple[bytes, str]:
+    def seal(
+        self, *, seq: int, first: int, count: int, waypoint: int, prev: str
+    ) -> tuple[bytes, str]:
         """Give the record its place in the chain.
 
         Args:
@@ -183,7 +187,7 @@ class Draft:
 
 def now() -> str:
     """Return the current time as records hold it: ISO 8601, UTC, microseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _sum(head: bytes, body: bytes) -> str:

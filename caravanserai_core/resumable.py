@@ -1,5 +1,8 @@
-"""`@resumable` and `resumable_iterate`: the same line starts a job, goes on after a crash, and
-returns what was recorded when it is finished."""
+"""`@resumable` and `resumable_iterate`.
+
+The same line starts a job, goes on after a crash, and returns what was recorded when it is
+finished.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,9 @@ class _Call:
         try:
             self.run.ended({"outcome": "failed", "error": quoted(text, 300)})
         except CaravanseraiError as problem:
-            _log.warning("the failure of run %s was not recorded: %s", one_line(self._run_id), problem)
+            _log.warning(
+                "the failure of run %s was not recorded: %s", one_line(self._run_id), problem
+            )
 
 
 def _digest(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, history
+from caravanserai_core import codec, reading
 from caravanserai_core.errors import NoRun, UsageError
 from caravanserai_core.journal import Journal, Prepared, journal_for
 from caravanserai_core.names import check_run_id
@@ -84,14 +84,16 @@ class Run:
         legacy = self._journal.legacy
         if chain:
             self.waypoint = chain[-1].waypoint
-            self.state = history.decode(chain, self.waypoint, self.store, self.run_id)
+            self.state = reading.decode(chain, self.waypoint, self.store, self.run_id)
         elif legacy is not None:
             self.waypoint, self.state = legacy.number, legacy.state
         elif must_exist and chain is None:
-            raise history.not_found(self.store, self.run_id)
+            raise reading.not_found(self.store, self.run_id)
 
     def __repr__(self) -> str:
-        return f"<Run {self.run_id!r} at waypoint {self.waypoint} in {self.store.where(self.run_id)}>"
+        return (
+            f"<Run {self.run_id!r} at waypoint {self.waypoint} in {self.store.where(self.run_id)}>"
+        )
 
     @property
     def exists(self) -> bool:
@@ -234,7 +236,7 @@ class Run:
             head = self._journal.outcome
             if not head or head.get("outcome") != "finished" or head.get("call") != call:
                 return False, None
-            for record in history.records(self.store, self.run_id, bodies=True):
+            for record in reading.records(self.store, self.run_id, bodies=True):
                 last = record
             if last.kind != "finish" or not last.body:
                 return False, None
@@ -293,7 +295,11 @@ def current_run() -> Run:
 
 
 def open_run(
-    run_id: str, *, store: StoreLike = None, must_exist: bool = False, adapter: str = "python",
+    run_id: str,
+    *,
+    store: StoreLike = None,
+    must_exist: bool = False,
+    adapter: str = "python",
     goal: str | None = None,
 ) -> Run:
     """Open a run for work, new or not; use it in a `with` or `async with` block.
@@ -355,5 +361,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-

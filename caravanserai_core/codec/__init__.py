@@ -118,8 +118,9 @@ def pieces(
 
     Args:
         value: the value.
-        build: called with a tree and a function that encodes any part of it to JSON; the
-            bytes of a container are those of its parts, joined in the way of JSON.
+        build: called with a tree and a function that encodes any part of it to JSON. The
+            bytes of a list, and of a dict whose keys are all exact str, are those of its parts,
+            joined in the way of JSON; any other part must be encoded as a whole.
 
     Returns:
         What `build` has returned, and whether the JSON holds tags.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["read_array", "read_scalar", "writer"]
 
 _KINDS = "biufcSUmM"
-_DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9]{0,9}[A-Za-z]{1,8}\])?")
+_DTYPE = r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9]{0,9}[A-Za-z]{1,8}\])?"
 _MOST_EMPTY = 1_000_000
 
 
@@ -36,7 +36,7 @@ def writer(cls: type) -> Callable[[Any], dict[str, Any]] | None:
 
 
 def _name(dtype: Any) -> str:
-    if dtype.kind not in _KINDS or dtype.metadata or not _DTYPE.fullmatch(dtype.str):
+    if dtype.kind not in _KINDS or dtype.metadata or not re.fullmatch(_DTYPE, dtype.str):
         raise Fault(
             f"a numpy dtype of kind {dtype.kind!r} cannot be kept exactly; convert the array to "
             "numbers or texts, or keep its fields apart"
@@ -111,7 +111,7 @@ def _numpy(tag: str) -> Any:
 
 def _read_dtype(text: Any) -> Any:
     numpy = sys.modules["numpy"]
-    strict(type(text) is str and _DTYPE.fullmatch(text))
+    strict(type(text) is str and re.fullmatch(_DTYPE, text))
     dtype = numpy.dtype(text)
     strict(dtype.str == text)
     return dtype

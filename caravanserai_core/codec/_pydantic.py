@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cached_property
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from caravanserai_core.codec._fault import Fault, clean, type_name
@@ -34,6 +35,11 @@ class Model(Plan):
         self._names = tuple(self._fields)
         self._private: dict[str, Any] = dict(cls.__private_attributes__)
         self._keeps_extra = cls.model_config.get("extra") == "allow"
+        # A RootModel has these two as constants of the class (pydantic 2.0 to 2.14): set on an
+        # object they would land among its fields.
+        self._is_root = not isinstance(
+            class_attribute(cls, "__pydantic_extra__"), MemberDescriptorType
+        )
         for slot in slots(cls):
             if slot.__name__ not in _OWN_SLOTS:
                 raise Fault(
@@ -106,8 +112,9 @@ class Model(Plan):
         put = object.__setattr__
         put(value, "__dict__", {**fields, **cached})
         put(value, "__pydantic_fields_set__", set(names))
-        put(value, "__pydantic_extra__", (extra or {}) if self._keeps_extra else None)
-        put(value, "__pydantic_private__", self._privates(private))
+        if not self._is_root:
+            put(value, "__pydantic_extra__", (extra or {}) if self._keeps_extra else None)
+            put(value, "__pydantic_private__", self._privates(private))
         return value
 
     def _privates(self, stored: Any) -> dict[str, Any] | None:

@@ -43,8 +43,9 @@ __all__ = [
 
 # --- str, int, float: the values of JSON's own types that JSON cannot hold -------------------
 
-_LONE = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile(r"\\(\\|u[0-9a-f]{4})")
+# Not compiled here: few programs ever need them, and all would wait for it.
+_LONE = "[\ud800-\udfff]"
+_ESCAPED = r"\\(\\|u[0-9a-f]{4})"
 _MOST_DECIMAL_BITS = 13_284  # 10**3999 has so many: Python reads 4,300 digits by default
 _MOST_HEX_DIGITS = 1_000_000
 _NAN = struct.pack(">d", math.nan)
@@ -62,13 +63,13 @@ def whole(text: str) -> bool:
 def escaped(text: str) -> str:
     r"""A text with each surrogate as `\ud800` and each backslash doubled."""
     doubled = text.replace("\\", "\\\\")
-    return _LONE.sub(lambda match: f"\\u{ord(match.group()):04x}", doubled)
+    return re.sub(_LONE, lambda match: f"\\u{ord(match.group()):04x}", doubled)
 
 
 def _read_str(content: object) -> str:
     text = read_text(content)
-    plain = _ESCAPED.sub(
-        lambda match: "\\" if match[1] == "\\" else chr(int(match[1][1:], 16)), text
+    plain = re.sub(
+        _ESCAPED, lambda match: "\\" if match[1] == "\\" else chr(int(match[1][1:], 16)), text
     )
     strict(escaped(plain) == text and not whole(plain))
     return plain

@@ -34,6 +34,4 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
         from urllib.parse import unquote
 
         return FileStore(unquote(rest))
-    raise UsageError(
-        f"no store for {scheme}:// in this version. Use a folder, or a file:// URL."
-    )
+    raise UsageError(f"no store for {scheme}:// in this version. Use a folder, or a file:// URL.")

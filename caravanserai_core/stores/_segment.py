@@ -61,12 +61,12 @@ def read_line(line: bytes, place: Place) -> Record:
     Raises:
         Malformed: the line is not a whole record.
     """
-    if line.endswith(b"\r"):
-        line = line[:-1]
-    if place.offset == 0 and line.startswith(_BOM):
-        line = line[3:]
-    record = parse(line)
+    plain = line.removesuffix(b"\r")
+    if place.offset == 0:
+        plain = plain.removeprefix(_BOM)
+    record = parse(plain)
     record.place = place
+    record.edited = len(plain) != len(line)
     return record
 
 
@@ -117,9 +117,7 @@ def _skip_body(read: Read, buffer: bytes, place: Place) -> tuple[Record, int] | 
     if not found:
         return None
     try:
-        record = assemble(
-            buffer[at : at + head_size], None, suffix.removesuffix(b"\r"), body_size
-        )
+        record = assemble(buffer[at : at + head_size], None, suffix.removesuffix(b"\r"), body_size)
     except Malformed:
         return None
     record.place = place

@@ -89,7 +89,7 @@ CORE = (
         "journal",
         "notes",
         "legacy",
-        "history",
+        "reading",
         "run",
         "table",
         "api",

@@ -63,10 +63,12 @@ class Waypoint:
 
     @property
     def note(self) -> Note:
+        """What happened and what is next."""
         return Note.from_json(self._tree)
 
     @property
     def time(self) -> datetime:
+        """When it was written: aware, in UTC."""
         return datetime.fromisoformat(self._time)
 
     @property
@@ -141,7 +143,7 @@ def opening(record: Record, run_id: str | None = None) -> Opening:
             f"up to {FORMAT}. Upgrade it: pip install --upgrade caravanserai"
         )
     try:
-        data = codec.decode_tree(record.data())
+        data: Any = codec.decode_tree(record.data())
         found = Opening(
             data["run_id"],
             data.get("adapter", "python"),
@@ -188,7 +190,9 @@ def rebuild(chain: list[Record], number: int) -> Any:
     return tree
 
 
-def decode(chain: list[Record], number: int, store: Store, run_id: str, *, raw: bool = False) -> Any:
+def decode(
+    chain: list[Record], number: int, store: Store, run_id: str, *, raw: bool = False
+) -> Any:
     """Rebuild and decode the state of a waypoint.
 
     Raises:
@@ -199,9 +203,9 @@ def decode(chain: list[Record], number: int, store: Store, run_id: str, *, raw: 
         tree = rebuild(chain, number)
     except (Malformed, ValueError, KeyError, TypeError) as error:
         raise JournalDamaged(
-            f"waypoint {number} of run {one_line(run_id)} in {store.where(run_id)} cannot be rebuilt: "
-            f"{error}. The other waypoints are not touched; `caravanserai verify` says which are "
-            "whole.",
+            f"waypoint {number} of run {one_line(run_id)} in {store.where(run_id)} cannot be "
+            f"rebuilt: {error}. The other waypoints are not touched; `caravanserai verify` says "
+            "which are whole.",
             path=store.where(run_id),
         ) from None
     if raw or not any(record.head.get("tagged") for record in chain):
@@ -255,8 +259,8 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
         if at in (None, old.number):
             return old.state
         raise WaypointNotFound(
-            f"waypoint {at} of run {one_line(run_id)} has a note and no state: release 0.2.0 kept only "
-            f"the state of the last waypoint, {old.number}."
+            f"waypoint {at} of run {one_line(run_id)} has a note and no state: release 0.2.0 kept "
+            f"only the state of the last waypoint, {old.number}."
         )
     if recent(store, run_id) is None:
         raise not_found(store, run_id)
@@ -304,8 +308,8 @@ def damaged(bad: Bad, last: int) -> JournalDamaged:
         else "No whole waypoint comes before it."
     )
     return JournalDamaged(
-        f"the journal {one_line(bad.path, 500)} is damaged at byte {bad.offset}: {bad.why}. {whole} "
-        "Nothing was changed.",
+        f"the journal {one_line(bad.path, 500)} is damaged at byte {bad.offset}: {bad.why}. "
+        f"{whole} Nothing was changed.",
         path=bad.path,
         offset=bad.offset,
         last_waypoint=last or None,
@@ -387,7 +391,7 @@ def waypoint(store: Store, run_id: str, at: int | None = None) -> Waypoint:
 
 def status_of(last: Record | None) -> str:
     """Derive a run's status from its last record."""
-    if last is None or not last.waypoint and last.kind != "finish":
+    if last is None or (not last.waypoint and last.kind != "finish"):
         return NEW
     if last.kind == "finish":
         return FAILED if last.head.get("outcome") == "failed" else FINISHED

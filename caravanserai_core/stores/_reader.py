@@ -1,0 +1,344 @@
+"""Reading the folder of one run. Nothing here writes, and nothing takes the lock.
+
+A reader may look while a writer writes, so it looks again where what it saw cannot stand: a
+segment that has gone, a note whose waypoint was not there a moment ago.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from caravanserai_core.errors import JournalDamaged, StoreRefused
+from caravanserai_core.quoting import visible
+from caravanserai_core.records import SUFFIX_MAX, Malformed, Record, lengths
+from caravanserai_core.stores import _legacy
+from caravanserai_core.stores._folder import failed
+from caravanserai_core.stores._segment import (
+    Damaged,
+    End,
+    Place,
+    find_end,
+    find_waypoint,
+    read_line,
+    scan,
+)
+from caravanserai_core.stores.base import Bad, Listed, Recent, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from caravanserai_core.stores._seam import Files
+
+T = TypeVar("T")
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Lost(Exception):
+    """A note lies beside the journal whose waypoint is not in it."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(newest)
+        self.newest = newest
+
+
+class Mark(NamedTuple):
+    """The token of a tail: in which segment a journal ends, and at which byte."""
+
+    segment: int
+    size: int
+
+
+def segment_path(path: str, number: int) -> str:
+    """Return the path of a segment of the run in folder `path`."""
+    return f"{path}/journal-{number}.jsonl"
+
+
+def tail_of(record: Record, mark: Mark, epoch: int) -> Tail:
+    """Return the tail of a journal that ends with `record`."""
+    epoch = max(epoch, record.head.get("epoch", 1))
+    return Tail(record.seq, record.sum, epoch, record.kind == "roll", mark)
+
+
+class RunReader:
+    """The folder of one run, for reading.
+
+    Args:
+        files: the system calls.
+        path: the folder; it exists and was checked.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.files = files
+        self.path = path
+
+    def look(self, look: Callable[[], T]) -> T | None:
+        """Read without the lock: look again where a writer or a deletion came in between."""
+        newest = -1
+        for _ in range(64):
+            try:
+                return look()
+            except FileNotFoundError:
+                continue
+            except Lost as lost:
+                # A writer may have added this very waypoint since; if not, it is really lost.
+                if lost.newest == newest:
+                    raise self.lost_error(newest) from None
+                newest = lost.newest
+        return None
+
+    def recent(self) -> Recent | None:
+        """Return the end of the journal, or None where nothing is in it."""
+        last = self.last_segment()
+        while last > 0:
+            fd = self.open_segment(last, _READ)
+            try:
+                size = self.files.fstat(fd).st_size
+                end = self.end(fd, last, size)
+                if end.records:
+                    return self._recent_in(fd, last, end)
+            finally:
+                self.files.close(fd)
+            last -= 1  # a crash, or a writer at work, between creating a segment and filling it
+        self.refuse_lost(0)
+        return None
+
+    def _recent_in(self, fd: int, segment: int, end: End) -> Recent:
+        record = end.records[-1]
+        self.refuse_lost(record.waypoint)
+        opening = self._opening(fd, segment)
+        tail = tail_of(record, Mark(segment, end.size), opening.head.get("epoch", 1))
+        chain: list[Record] = []
+        since: list[Record] = []
+        if record.kind == "waypoint":
+            chain = self._chain_to(fd, record)
+        elif record.loc is not None:
+            records = self._whole(fd, Place(segment, record.loc), end.size)
+            if records and records[0].kind == "waypoint" and records[0].lane == record.lane:
+                chain = self._chain_to(fd, records[0])
+                since = records[1:]
+        return Recent(tail, opening, chain, since)
+
+    def _chain_to(self, fd: int, record: Record) -> list[Record]:
+        """Read what a waypoint builds on: one full record, or all between it and the waypoint."""
+        if record.full:
+            return [record]
+        if record.loc is None:
+            return self._chain_by_scan(fd, record)
+        start = Place(record.place.segment, record.loc)
+        first = self._record_at(fd, start)
+        if first is None or first.seq != record.head.get("full"):
+            return self._chain_by_scan(fd, record)
+        if first.waypoint == record.head.get("base"):
+            return [first, record]
+        return [*self._whole(fd, start, record.place.offset), record]
+
+    def _chain_by_scan(self, fd: int, record: Record) -> list[Record]:
+        """Find the full record without the hint, which a hand edit may have shifted."""
+        segment, end = record.place
+        first = record.head.get("full", 0)
+        items = scan(self._reader(fd), segment, self.path, 0, end, bodies=True)
+        return [*(i for i in items if isinstance(i, Record) and i.seq >= first), record]
+
+    def _record_at(self, fd: int, place: Place) -> Record | None:
+        start = self.files.read(fd, 64, place.offset)
+        sizes = lengths(start.removeprefix(b"\xef\xbb\xbf") if place.offset == 0 else start)
+        if sizes is None:
+            return None
+        size = sum(sizes) + SUFFIX_MAX + 8
+        line = self.files.read(fd, size, place.offset).partition(b"\n")[0]
+        try:
+            return read_line(line, place)
+        except Malformed:
+            return None
+
+    def _whole(self, fd: int, start: Place, end: int) -> list[Record]:
+        """Read a stretch in which every line must be whole."""
+        records: list[Record] = []
+        for item in scan(
+            self._reader(fd), start.segment, self.path, start.offset, end, bodies=True
+        ):
+            if isinstance(item, Bad):
+                raise self.damaged(segment, item.offset, item.why)
+            records.append(item)
+        return records
+
+    def chain(self, waypoint: int) -> list[Record]:
+        """Return the records that a waypoint is rebuilt from; empty where there is none."""
+        for segment in range(self.last_segment(), 0, -1):
+            try:
+                fd = self.open_segment(segment, _READ)
+            except FileNotFoundError:
+                continue
+            try:
+                size = self.files.fstat(fd).st_size
+                offset = find_waypoint(self._reader(fd), size, waypoint)
+                if offset is None:
+                    continue
+                record = self._record_at(fd, Place(segment, offset))
+                if record is None:
+                    raise self.damaged(segment, offset, "the waypoint is not whole")
+                return self._chain_to(fd, record)
+            finally:
+                self.files.close(fd)
+        return []
+
+    def scan(self, *, bodies: bool, start: Place | None) -> Iterator[Record | Bad]:
+        """Yield the records of all segments from `start` on, and what is not one."""
+        segment, offset = start or Place(1, 0)
+        while True:
+            try:
+                fd = self.open_segment(segment, _READ)
+            except FileNotFoundError:
+                return
+            try:
+                size = self.files.fstat(fd).st_size
+                name = segment_path(self.path, segment)
+                yield from scan(self._reader(fd), segment, name, offset, size, bodies=bodies)
+            finally:
+                self.files.close(fd)
+            segment, offset = segment + 1, 0
+
+    def listed(self, name: str) -> Listed | None:
+        """Return what a list shows of the run, or None where nothing is in the folder."""
+        segment = self.last_segment()
+        if segment == 0:
+            if _legacy.read(self.path) is not None:
+                return Listed(name, None, None, None, legacy=True)
+            self.refuse_lost(0)
+            return None
+        while segment:
+            fd = self.open_segment(segment, _READ)
+            try:
+                size = self.files.fstat(fd).st_size
+                last = self._last_head(fd, segment, size)
+                if last is not None:
+                    self.refuse_lost(last.waypoint)
+                    return Listed(name, self._opening(fd, segment), last, None)
+            finally:
+                self.files.close(fd)
+            segment -= 1
+        return None
+
+    def _last_head(self, fd: int, segment: int, size: int) -> Record | None:
+        """Return the last record without reading its body, where its own `loc` leads to it."""
+        window = min(size, 4096)
+        end = self.files.read(fd, window, size - window)
+        line = end.rstrip(b"\r\n").rpartition(b"\n")
+        if not line[1] and size > window and end.endswith(b"\n"):
+            _, found, loc = line[2].rpartition(b'"loc":')
+            if found and loc.rstrip(b"}").isdigit():
+                start = int(loc.rstrip(b"}"))
+                heads = scan(self._reader(fd), segment, self.path, start, size, bodies=False)
+                last = deque(heads, maxlen=1)[0]
+                if isinstance(last, Record) and sum(last.app) - 1 == last.seq:
+                    return last
+        records = self.end(fd, segment, size).records
+        return records[-1] if records else None
+
+    def _opening(self, fd: int, segment: int) -> Record:
+        """Return the `open` record that a segment begins with."""
+        for item in scan(
+            self._reader(fd), segment, self.path, 0, self.files.fstat(fd).st_size, bodies=True
+        ):
+            if isinstance(item, Record) and item.kind == "open":
+                return item
+            why = item.why if isinstance(item, Bad) else "it does not begin with an open record"
+            raise self.damaged(segment, 0, why)
+        raise self.damaged(segment, 0, "the segment is empty")
+
+    def epoch(self, fd: int) -> int:
+        """Return the epoch that a segment begins with."""
+        start = self._record_at(fd, Place(0, 0))
+        return start.head.get("epoch", 1) if start is not None else 1
+
+    def end(self, fd: int, segment: int, size: int) -> End:
+        """Find the last whole append of a segment; damage there is an error."""
+        try:
+            return find_end(self._reader(fd), segment, segment_path(self.path, segment), size)
+        except Damaged as error:
+            raise self.damaged(segment, error.bad.offset, error.bad.why) from None
+
+    def _reader(self, fd: int) -> Callable[[int, int], bytes]:
+        read = self.files.read
+        return lambda offset, size: read(fd, size, offset)
+
+    def open_segment(self, segment: int, flags: int) -> int:
+        """Open a segment, following no link."""
+        name = segment_path(self.path, segment)
+        try:
+            return self.files.open(name, flags)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreRefused(
+                    f"{visible(name)} is a link; a journal is never followed through one."
+                ) from None
+            raise failed("the journal cannot be opened", name, error) from error
+
+    def last_segment(self) -> int:
+        """Return the highest segment number; they are dense, so no folder is listed."""
+        segment = 0
+        while True:
+            try:
+                self.files.lstat(segment_path(self.path, segment + 1))
+            except (FileNotFoundError, NotADirectoryError):
+                return segment
+            except OSError as error:
+                raise failed("the journal cannot be read", self.path, error) from error
+            segment += 1
+
+    def refuse_lost(self, newest: int) -> None:
+        """Refuse a journal that ends before the newest note beside it.
+
+        A note is written after its record is durable, so the record was there.
+
+        Raises:
+            Lost: records that were acknowledged are gone, or a writer added them just now.
+        """
+        try:
+            self.files.lstat(f"{self.path}/waypoint-{newest + 1}.md")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if newest or _legacy.read(self.path) is None:
+            raise Lost(newest)
+
+    def lost_error(self, newest: int) -> JournalDamaged:
+        """Build the error for a journal that ends before the newest note beside it."""
+        segment = max(1, self.last_segment())
+        what = f"ends at waypoint {newest}" if newest else "is missing or empty"
+        why = f"it {what}, but waypoint-{newest + 1}.md lies beside it"
+        return self.damaged(segment, None, why, newest)
+
+    def damaged(
+        self, segment: int, offset: int | None, why: str, last: int | None = None
+    ) -> JournalDamaged:
+        """Build the error for a damaged segment; it names the last whole waypoint before."""
+        if last is None:
+            last = 0
+            for item in self.scan(bodies=False, start=None):
+                if isinstance(item, Bad) or (
+                    item.place.segment == segment
+                    and offset is not None
+                    and item.place.offset >= offset
+                ):
+                    break
+                last = item.waypoint if item.kind == "waypoint" else last
+        name = segment_path(self.path, segment)
+        at = "" if offset is None else f" at byte {offset}"
+        whole = (
+            f"Every waypoint up to {last} is whole: load(run_id, at={last}) gives it."
+            if last
+            else "No whole waypoint comes before it."
+        )
+        return JournalDamaged(
+            f"the journal {visible(name)} is damaged{at}: {why}. {whole} Nothing was changed and "
+            "nothing is written until `caravanserai verify --repair`.",
+            path=name,
+            offset=offset,
+            last_waypoint=last or None,
+        )

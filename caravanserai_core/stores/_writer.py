@@ -1,0 +1,345 @@
+"""Writing the folder of one run: appends, new segments, torn tails. Always under the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from caravanserai_core.errors import StaleWriter
+from caravanserai_core.quoting import visible
+from caravanserai_core.records import SUFFIX_MAX, Record, now
+from caravanserai_core.stores._folder import failed, write_all, write_new
+from caravanserai_core.stores._reader import Lost, Mark, RunReader, segment_path, tail_of
+from caravanserai_core.stores._segment import Place
+from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from caravanserai_core.stores._seam import Files
+
+_log = logging.getLogger("caravanserai")
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Found(NamedTuple):
+    """The end of a journal on disk, as a writer under the lock sees it.
+
+    Attributes:
+        tail: the end, or None if nothing counts.
+        segment: the segment it is in.
+        size: where it ends there, in bytes.
+        torn: bytes of a torn append behind it.
+        newline: whether the last line has its line end.
+    """
+
+    tail: Tail | None
+    segment: int
+    size: int
+    torn: int
+    newline: bool
+
+
+class RunWriter(RunReader):
+    """The folder of one run, for the holder of its lock."""
+
+    def append(
+        self,
+        lock: int,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        """Add records; see `Store.append`. `lock` is the open, locked lock file."""
+        broken = self._broken_segment(lock)
+        fd = -1 if broken else self._open_known(known)
+        try:
+            if known is not None and fd >= 0:
+                found = Found(known, known.token.segment, known.token.size, 0, newline=True)
+                news: list[Record] | None = []
+            else:
+                try:
+                    fd, found = self._locate()
+                except Lost as lost:
+                    raise self.lost_error(lost.newest) from None
+                news = self._news(known, found.tail)
+            tail = found.tail
+            if tail is not None and tail.epoch > epoch:
+                raise StaleWriter(
+                    f"{visible(self.path)}: a writer with epoch {tail.epoch} took this run over; "
+                    f"this one has epoch {epoch} and may not write any more. Nothing was written."
+                )
+            if tail is not None and found.segment <= broken:
+                # A sync failed in this segment: whoever comes next leaves it behind.
+                tail = tail._replace(rolled=True)
+            sealed = seal(tail, news)
+            if found.torn:
+                self._set_aside(fd, found)
+            if tail is None or tail.rolled:
+                if fd >= 0:
+                    self.files.close(fd)
+                    fd = -1
+                segment = found.segment + (tail is not None)
+                appended, fd = self._begin_segment(segment, sealed)
+            else:
+                appended = self._extend(lock, fd, found, sealed)
+            if sealed.shown is not None:
+                write_notes(self.files, self.path, sealed.shown)
+            return appended
+        finally:
+            if fd >= 0:
+                self.files.close(fd)
+
+    def _open_known(self, known: Tail | None) -> int:
+        """Open the segment that ends with `known`, or return -1 if it no longer does."""
+        if known is None:
+            return -1
+        mark: Mark = known.token
+        try:
+            fd = self.files.open(segment_path(self.path, mark.segment), _APPEND)
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise failed("the journal cannot be opened", self.path, error) from error
+        start = max(0, mark.size - SUFFIX_MAX - 2)
+        end = self.files.read(fd, SUFFIX_MAX + 8, start)
+        # The sum chains back to a random nonce: no other journal ends with it.
+        if len(end) == mark.size - start and known.sum.encode() in end:
+            return fd
+        self.files.close(fd)
+        return -1
+
+    def _extend(self, lock: int, fd: int, found: Found, sealed: Sealed) -> Appended:
+        blob, places = _layout(sealed, found.segment, found.size + (not found.newline))
+        if not found.newline:
+            blob = b"\n" + blob
+        synced = False
+        try:
+            try:
+                write_all(self.files, fd, blob)
+            except OSError as error:
+                raise failed("the waypoint was not written", self.path, error) from error
+            try:
+                self.files.sync_data(fd)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # the file system has no sync: nothing to wait for
+                    self._leave_segment(lock, found.segment)
+                    raise failed("the disk did not keep it", self.path, error) from error
+                _warn_no_sync(self.path)
+            synced = True
+        finally:
+            if not synced:  # also on ^C: an append that is not acknowledged is not there
+                with contextlib.suppress(OSError):
+                    self.files.truncate(fd, found.size)
+        mark = Mark(found.segment, found.size + len(blob))
+        return Appended(_tail(sealed, mark), places)
+
+    def _leave_segment(self, lock: int, segment: int) -> None:
+        """After a failed sync: its data may be gone although a second sync would succeed.
+
+        The segment ends at what was acknowledged, and the lock file tells every process that the
+        next append begins a new one. It is opened for each append, so looking costs nothing.
+        """
+        try:
+            self.files.write(lock, b"%08d\n" % segment)
+        except OSError:
+            _log.error("%s: a sync failed and could not be marked", visible(self.path))
+
+    def _broken_segment(self, lock: int) -> int:
+        """Return the last segment in which a sync failed, or 0."""
+        size = self.files.fstat(lock).st_size
+        if not size:
+            return 0
+        marks = self.files.read(lock, size, 0).split()
+        return max((int(mark) for mark in marks if mark.isdigit()), default=0)
+
+    def _begin_segment(self, segment: int, sealed: Sealed) -> tuple[Appended, int]:
+        name = segment_path(self.path, segment)
+        blob, places = _layout(sealed, segment, 0)
+        done = False
+        fd = -1
+        try:
+            try:
+                fd = self.files.open(name, _APPEND | os.O_CREAT, 0o600)
+                if self.files.fstat(fd).st_size:
+                    # Left by a crash in this very place: its append was never acknowledged.
+                    self._keep_damaged(segment, fd, 0)
+                    self.files.truncate(fd, 0)
+                write_all(self.files, fd, blob)
+                try:
+                    self.files.sync_data(fd)
+                except OSError as error:
+                    if error.errno != errno.EINVAL:
+                        raise
+                    _warn_no_sync(self.path)
+                self.files.sync_dir(self.path)
+            except OSError as error:
+                raise failed("the journal was not written", name, error) from error
+            done = True
+        finally:
+            if not done and fd >= 0:
+                with contextlib.suppress(OSError):
+                    self.files.truncate(fd, 0)
+                self.files.close(fd)
+        return Appended(_tail(sealed, Mark(segment, len(blob))), places), fd
+
+    def _locate(self) -> tuple[int, Found]:
+        """Find the end of the journal; returns its last segment, open for appending, or -1."""
+        last = self.last_segment()
+        if last == 0:
+            self.refuse_lost(0)
+            return -1, Found(None, 1, 0, 0, newline=True)
+        fd = self.open_segment(last, _APPEND)
+        try:
+            size = self.files.fstat(fd).st_size
+            end = self.end(fd, last, size)
+            if end.records:
+                record = end.records[-1]
+                self.refuse_lost(record.waypoint)
+                tail = tail_of(record, Mark(last, end.size), self.epoch(fd))
+                return fd, Found(tail, last, end.size, size - end.size, end.newline)
+        except BaseException:
+            self.files.close(fd)
+            raise
+        if last == 1:
+            # Nothing in it was acknowledged, unless notes beside it say otherwise.
+            try:
+                self.refuse_lost(0)
+            except BaseException:
+                self.files.close(fd)
+                raise
+            return fd, Found(None, 1, 0, size, newline=True)
+        self.files.close(fd)
+        fd = self.open_segment(last - 1, _APPEND)
+        try:
+            end = self.end(fd, last - 1, self.files.fstat(fd).st_size)
+            if not end.records:
+                raise self.damaged(last - 1, 0, "the segment holds no record")
+            tail = tail_of(end.records[-1], Mark(last - 1, end.size), self.epoch(fd))
+            return fd, Found(tail._replace(rolled=True), last - 1, end.size, 0, newline=True)
+        except BaseException:
+            self.files.close(fd)
+            raise
+
+    def _set_aside(self, fd: int, found: Found) -> None:
+        """Keep a copy of a torn tail, then cut it off. Only the holder of the lock does this."""
+        try:
+            self._keep_damaged(found.segment, fd, found.size)
+            self.files.truncate(fd, found.size)
+        except OSError as error:
+            raise failed("a torn tail cannot be set aside", self.path, error) from error
+
+    def _keep_damaged(self, segment: int, fd: int, start: int) -> None:
+        stamp = now()[:19].replace(":", "").replace("-", "")
+        name = f"{self.path}/journal-{segment}.damaged-{stamp}-{secrets.token_hex(4)}"
+        size = self.files.fstat(fd).st_size
+        copy = self.files.open(name, _NEW, 0o600)
+        try:
+            while start < size:
+                piece = self.files.read(fd, min(1 << 20, size - start), start)
+                write_all(self.files, copy, piece)
+                start += len(piece)
+        finally:
+            self.files.close(copy)
+
+    def _news(self, known: Tail | None, tail: Tail | None) -> list[Record] | None:
+        """Read what came after `known`; None where `known` is not part of this journal."""
+        if known is None:
+            return [] if tail is None else None
+        if tail is None:
+            return None
+        mark: Mark = known.token
+        start = Place(mark.segment, max(0, mark.size))
+        try:
+            fd = self.open_segment(mark.segment, _READ)
+        except FileNotFoundError:
+            return None
+        try:
+            at = max(0, mark.size - SUFFIX_MAX - 2)
+            if known.sum.encode() not in self.files.read(fd, mark.size - at, at):
+                return None
+        finally:
+            self.files.close(fd)
+        items = self.scan(bodies=False, start=start)
+        return [r for r in items if isinstance(r, Record) and r.seq <= tail.seq]
+
+
+def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Place]]:
+    """Lay the lines of an append out from `offset` and add each one's `loc`."""
+    parts: list[bytes] = []
+    places: list[Place] = []
+    for text, loc in sealed.lines:
+        place = Place(segment, offset)
+        near = place if loc is SELF else loc
+        hint = b',"loc":%d' % near.offset if near is not None and near.segment == segment else b""
+        line = b"%b%b}\n" % (text, hint)
+        parts.append(line)
+        places.append(place)
+        offset += len(line)
+    return b"".join(parts), places
+
+
+def _tail(sealed: Sealed, mark: Mark) -> Tail:
+    return Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, mark)
+
+
+def _warn_no_sync(path: str) -> None:
+    _log.warning("%s: this file system cannot sync; a power loss may lose waypoints", visible(path))
+
+
+# ---------------------------------------------------------------------- notes
+
+
+def write_notes(files: Files, path: str, shown: Shown) -> None:
+    """Write notes beside the journal. They are derived: a failure here fails no append."""
+    try:
+        if shown.name is not None:
+            _put(files, path, shown.name, shown.text)
+        if shown.live is not None:
+            write_new(files, path, "latest.md", _utf8(shown.live))
+        elif shown.name is not None:
+            _link_latest(files, path, shown.name, shown.text)
+    except OSError as error:
+        _log.warning(
+            "the note could not be written beside the journal (%s); the next `caravanserai show` "
+            "writes it again",
+            error.strerror,
+        )
+
+
+def _put(files: Files, path: str, name: str, text: str) -> None:
+    try:
+        fd = files.open(f"{path}/{name}", _NEW, 0o600)
+    except FileExistsError:
+        write_new(files, path, name, _utf8(text))
+        return
+    try:
+        write_all(files, fd, _utf8(text))
+    finally:
+        files.close(fd)
+
+
+def _link_latest(files: Files, path: str, name: str, text: str) -> None:
+    """Point `latest.md` at a note: a link is swapped in a sixth of the time of a copy."""
+    temporary = f"{path}/.latest.{secrets.token_hex(8)}"
+    try:
+        files.symlink(name, temporary)
+    except (OSError, NotImplementedError):  # Windows without the right, FAT
+        write_new(files, path, "latest.md", _utf8(text))
+        return
+    try:
+        files.rename(temporary, f"{path}/latest.md")
+    except OSError:
+        files.unlink(temporary)
+        raise
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,228 @@
+"""Checking a run from its first byte to its last, and writing its notes again.
+
+`verify` reads everything: every line, every sum, the chain from record to record, every patch,
+every note beside the journal. It changes nothing. `renew_notes` puts back notes that are missing
+and the live note where it is stale; it never touches a note that somebody edited.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai_core import codec, delta, reading
+from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
+from caravanserai_core.journal import Journal
+from caravanserai_core.notes import Note, render
+from caravanserai_core.records import Malformed, Record
+from caravanserai_core.stores.base import Bad, Shown
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores.base import Store
+
+_log = logging.getLogger("caravanserai")
+
+
+class Finding(NamedTuple):
+    """Something that is not as it was written.
+
+    Attributes:
+        level: "damage" (the journal is not what was written), "torn" (an append that was never
+            acknowledged; the next writer sets it aside), "edited" (changed by hand, and read all
+            the same), "note" (a note beside the journal is missing or differs).
+        where: the file, or the run's name.
+        offset: byte offset there, or None.
+        waypoint: the waypoint concerned, or the last whole one before it; 0 for none.
+        what: a sentence.
+    """
+
+    level: str
+    where: str
+    offset: int | None
+    waypoint: int
+    what: str
+
+
+class Report(NamedTuple):
+    """What `verify` found.
+
+    Attributes:
+        run_id: the run.
+        records: how many whole records it has.
+        waypoints: how many of them are waypoints.
+        findings: what is not as it was written; empty if all is well.
+    """
+
+    run_id: str
+    records: int
+    waypoints: int
+    findings: list[Finding]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the journal is damaged; edits and notes are not damage."""
+        return any(finding.level == "damage" for finding in self.findings)
+
+
+def verify(store: Store, run_id: str) -> Report:
+    """Check a run completely. Nothing is changed.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    check = _Check(store, run_id)
+    for item in store.scan(run_id, bodies=True):
+        check.item(item)
+    check.end()
+    try:
+        exists = store.recent(run_id) is not None
+    except (JournalDamaged, NewerFormat) as error:
+        exists = True
+        if not check.damaged:
+            check.find("damage", str(error), getattr(error, "offset", None))
+    if not exists and not check.records and store.legacy(run_id) is None:
+        raise reading.not_found(store, run_id)
+    return Report(run_id, check.records, check.waypoints, check.findings)
+
+
+class _Check:
+    """The state of one pass over a journal."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.records = 0
+        self.waypoints = 0
+        self.findings: list[Finding] = []
+        self._where = store.where(run_id)
+        self._seq = 0
+        self._sum = ""
+        self._last = 0
+        self._trees: dict[str, tuple[int, Any]] = {}
+        self._torn: Bad | None = None
+        self._append: list[Record] = []
+
+    @property
+    def damaged(self) -> bool:
+        return any(finding.level == "damage" for finding in self.findings)
+
+    def find(self, level: str, what: str, offset: int | None = None, where: str = "") -> None:
+        self.findings.append(Finding(level, where or self._where, offset, self._last, what))
+
+    def item(self, item: Record | Bad) -> None:
+        if isinstance(item, Bad):
+            if item.complete:
+                self._damage(item)
+            else:
+                self._torn = self._torn or item
+                self._append = []
+            return
+        begin, count = item.app
+        if item.seq == begin:
+            if self._append:
+                self._cut(self._append[0])
+            self._append = []
+            if self._torn is not None:
+                self._damage(self._torn)
+                self._torn = None
+        elif not self._append:
+            return  # the rest of an append whose beginning is torn
+        self._append.append(item)
+        if item.seq == begin + count - 1:
+            for record in self._append:
+                self._record(record)
+            self._append = []
+
+    def end(self) -> None:
+        if self._append:
+            self._cut(self._append[0])
+        if self._torn is not None:
+            what = f"{self._torn.size} bytes at the end are no whole record: {self._torn.why}"
+            self.find("torn", what, self._torn.offset, self._torn.path)
+
+    def _cut(self, record: Record) -> None:
+        self.find("torn", f"the append that begins with record {record.seq} is not whole")
+
+    def _damage(self, bad: Bad) -> None:
+        what = f"no whole record here: {bad.why}"
+        self.find("damage", what, bad.offset, bad.path)
+        self._seq = 0  # the chain begins anew behind the damage
+
+    def _record(self, record: Record) -> None:
+        if self._seq and (record.seq != self._seq + 1 or record.head["prev"] != self._sum):
+            self.find("damage", f"record {record.seq} does not follow record {self._seq}")
+        self._seq, self._sum = record.seq, record.sum
+        self.records += 1
+        if record.edited:
+            self.find("edited", f"record {record.seq} has a byte order mark or a CRLF line end")
+        try:
+            if record.kind == "open":
+                reading.opening(record, self.run_id)
+                self._trees.clear()
+            elif record.kind == "waypoint":
+                self._waypoint(record)
+            elif record.body:
+                record.data()
+        except NewerFormat as error:
+            self.find("damage", str(error))
+        except (Malformed, JournalDamaged, ValueError, KeyError, TypeError) as error:
+            self.find("damage", f"record {record.seq} (waypoint {record.waypoint}): {error}")
+
+    def _waypoint(self, record: Record) -> None:
+        self._last = record.waypoint
+        self.waypoints += 1
+        lane = record.lane
+        if record.full:
+            tree = codec.parse(record.member("state"))
+            self._trees[lane] = (record.waypoint, tree)
+        else:
+            first, tree = self._trees.get(lane, (0, None))
+            if record.head["base"] not in (first, record.head.get("parent")) or not first:
+                raise Malformed(f"it builds on waypoint {record.head['base']}, which is not there")
+            # A patch on the full state repeats every earlier one, so it may go on top of them.
+            tree = delta.apply(tree, codec.parse(record.member("patch")))
+            self._trees[lane] = (first, tree)
+        self._note(record)
+
+    def _note(self, record: Record) -> None:
+        name = f"waypoint-{record.waypoint}.md"
+        text = self.store.get_note(self.run_id, name)
+        if text is None:
+            self.find("note", f"{name} is missing; `caravanserai show` writes it again")
+        elif text != note_text(record) and not _taken_over(self.store, self.run_id, record):
+            self.find("note", f"{name} was edited by hand; the journal has the note as it was")
+
+
+def _taken_over(store: Store, run_id: str, record: Record) -> bool:
+    """Say whether the note beside this waypoint is one that release 0.2.0 wrote."""
+    old = store.legacy(run_id)
+    return old is not None and record.waypoint <= old.number
+
+
+def note_text(record: Record) -> str:
+    """Return the note of a waypoint's record as it is rendered."""
+    note = Note.from_json(record.head.get("note", ""))
+    return render(record.waypoint, record.head["time"], note)
+
+
+def renew_notes(store: Store, run_id: str) -> None:
+    """Write notes again that are missing beside the journal, and the live note if it is stale.
+
+    Never raises for a store that cannot be written, or a journal that cannot be read.
+    """
+    try:
+        journal = Journal(store, run_id)
+        journal.do(journal.look)
+        shown = journal.shown_now()
+        if shown is None:
+            return
+        for record in reading.records(store, run_id, bodies=False):
+            if record.kind == "waypoint":
+                name = f"waypoint-{record.waypoint}.md"
+                if store.get_note(run_id, name) is None and not _taken_over(store, run_id, record):
+                    store.put_note(run_id, Shown(name, note_text(record), shown.live or shown.text))
+        expected = shown.text if shown.live is None else shown.live
+        if store.get_note(run_id, "latest.md") != expected:
+            store.put_note(run_id, shown)
+    except (CaravanseraiError, OSError) as error:
+        _log.debug("the notes of run %s were not renewed: %s", run_id, error)
