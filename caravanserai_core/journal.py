@@ -16,12 +16,11 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, delta, reading
 from caravanserai_core.errors import Conflict
+from caravanserai_core.lane import Lane, Prepared
 from caravanserai_core.notes import Note, derive, render
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, now
@@ -30,71 +29,14 @@ from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from caravanserai_core.stores.base import Appended, Store, Tail
+    from caravanserai_core.stores.base import Appended, Recent, Store, Tail
 
 _log = logging.getLogger("caravanserai")
-
-SMALL = 4 * 1024
-"""Bytes; a state up to this size is always written whole."""
-
-UNSEEN_SMALL = 64 * 1024
-"""Bytes; up to here a process writes its first waypoint whole instead of reading the base."""
-
-PATCH_CHARGE = 512
-"""Bytes that a patch on a chain costs at least: many tiny ones make loading slow."""
 
 _EPOCH = 1
 
 _DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll"}
 """Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
-
-
-class Lane:
-    """What this process knows of the head of a lane."""
-
-    __slots__ = ("chain", "full", "joined", "number", "place", "seq", "shadow", "size", "weight")
-
-    def __init__(self, number: int, seq: int) -> None:
-        self.number = number
-        self.seq = seq
-        self.place: Any = None
-        # The full record that the lane's patches build on: (seq, waypoint, place).
-        self.full: tuple[int, int, Any] | None = None
-        self.size = 0
-        self.weight = 0
-        self.chain = 0
-        self.shadow: delta.Shadow | None = None
-        # What was replaced since the full record; None: its patches form a chain.
-        self.joined: dict[str, bytes] | None = {}
-
-
-class Prepared:
-    """A state encoded for saving."""
-
-    __slots__ = ("node", "size", "tagged")
-
-    def __init__(self, node: delta.Shadow, *, tagged: bool) -> None:
-        self.node = node
-        self.tagged = tagged
-        self.size = delta.size(node)
-
-
-class _Patch(NamedTuple):
-    """A patch about to be written.
-
-    Attributes:
-        data: its JSON.
-        base: the waypoint it builds on.
-        chain: records between the full one and this, itself counted.
-        weight: bytes charged since the full record, its own counted.
-        joined: all that was replaced since the full record, if it holds just that.
-    """
-
-    data: bytes
-    base: int
-    chain: int
-    weight: int
-    joined: dict[str, bytes] | None
 
 
 class _Job:
@@ -144,13 +86,16 @@ class Journal:
         self._tail: Tail | None = None
         self._newest = 0
         self._lanes: dict[str, Lane] = {}
+        # The `open` record of the last segment: its body, to repeat in the next, and its seq.
         self._opening: bytes | None = None
+        self._opened = 0
         self._legacy: Any = None
         self._remarks: dict[str, list[str]] = {}
         self._shown: tuple[int, str, Note] = (0, "", Note(""))
         self._since: list[str] = []
-        self._recent_chain: list[Record] = []
         self._finish: dict[str, Any] | None = None
+        # Records of other kinds in the last segment; None: it was not read from its beginning.
+        self._carried: list[Any] | None = None
         self.observed = False
 
     def _reset_after_fork(self) -> None:
@@ -174,7 +119,10 @@ class Journal:
         """Do what is queued up to `job` and return its result, or raise its error."""
         with self._mutex:
             while not job.done:
-                self._queue.popleft().execute()
+                turn = self._queue.popleft()
+                turn.execute()
+                if turn is not job and not isinstance(turn.error, Exception | None):
+                    raise turn.error  # ^C while this thread did the work of another one
         if job.error is not None:
             raise job.error
         return job.result
@@ -187,23 +135,22 @@ class Journal:
         Returns:
             The chain of the lane's newest waypoint (empty: none yet), or None: no such run.
         """
-        self._catch_up()
+        found = self._catch_up()
         self.observed = True
-        if self._tail is None:
+        if found is None:
             return None
         head = self._lanes.get(lane)
         if head is None or not head.seq:
             return []
-        if self._recent_chain and self._recent_chain[-1].seq == head.seq:
-            return self._recent_chain
+        if found.chain and found.chain[-1].seq == head.seq:
+            return found.chain
         return self.store.chain(self.run_id, head.number)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self) -> Recent | None:
         """Read the end of the journal; lanes that did not move keep what is known of them."""
         found = reading.recent(self.store, self.run_id)
         if found is not None and self._known and found.tail == self._tail:
-            self._recent_chain = found.chain
-            return
+            return found
         lanes = self._lanes if self._tail is not None else {}
         self._forget()
         self._known = True
@@ -212,13 +159,11 @@ class Journal:
             if self._legacy is not None:
                 self._newest = self._legacy.number
                 self._lanes[""] = Lane(self._newest, 0)
-                self._shown = (0, "", Note(""))
-            return
+            return None
         self._tail = found.tail
-        self._opening = found.opening.body
+        self._opening, self._opened = found.opening.body, found.opening.seq
         first = reading.opening(found.opening)
         self.adapter, self.goal = first.adapter, first.goal
-        self._recent_chain = found.chain
         if found.chain and found.chain[-1].lane == "":
             self._take_in(found.chain[-1])
             for record in found.since:
@@ -230,13 +175,17 @@ class Journal:
             before = lanes.get(name)
             if before is not None and before.seq == lane.seq:
                 self._lanes[name] = before
+        return found
 
     def _take_in(self, record: Record) -> None:
         """Note what a record on disk means for the next one."""
         self._newest = max(self._newest, record.waypoint)
+        if record.kind not in _DERIVED:
+            self._carried = None
+        if record.kind == "open":
+            self._opened = record.seq
         if record.kind == "waypoint":
-            lane = self._lanes[record.lane] = Lane(record.waypoint, record.seq)
-            lane.place = record.place
+            self._lanes[record.lane] = Lane(record.waypoint, record.seq, record.place)
             self._finish = None
             self._remarks.pop(record.lane, None)
             if record.lane == "":
@@ -246,6 +195,7 @@ class Journal:
         elif record.kind == "finish":
             self._finish = record.head
         elif record.kind == "entry":
+            self._finish = None
             remark = record.head.get("remark")
             if remark:
                 self._remarks.setdefault(record.lane, []).append(remark)
@@ -317,10 +267,12 @@ class Journal:
     def _checkpoint(self, prepared: Prepared, note: Note | None, lane: str) -> int:
         head = self._lanes.get(lane)
         if note is None:
-            note = derive(self._shadow_of(head), prepared.node)
+            before = None if head is None else self._shadow_of(head)
+            note = derive(before, prepared.node)
         note = note.with_decided(self._remarks.get(lane, ()))
-        ops, kept = self._changes(head, prepared)
-        patch = self._patch(head, ops)
+        patch, kept = None, prepared.node
+        if head is not None:
+            patch, kept = head.compare(prepared, self.store, self.run_id, self._legacy)
         if patch is None:
             self._roll(prepared.size)
         time = now()
@@ -330,11 +282,12 @@ class Journal:
             self._check_news(news, lane)
             parent = self._lanes.get(lane)
             fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
-            if tail is None or tail.rolled or parent is not head:
-                patch = None  # what the patch builds on is not in this segment, or not the head
-            if patch is not None and head is not None and head.full is not None:
-                fields["base"], fields["full"] = patch.base, head.full[0]
-                body, loc = b'"patch":' + patch.data, head.full[2]
+            full = head.full if head is not None and parent is head else None
+            if tail is None or tail.rolled or full is None or full.seq < self._opened:
+                patch = None  # what it builds on is not in this segment, or no longer the head
+            if patch is not None and full is not None:
+                fields["base"], fields["full"] = patch.base, full.seq
+                body, loc = b'"patch":' + patch.data, full.place
             else:
                 body, loc = b'"state":' + delta.joined(prepared.node), SELF
             if prepared.tagged:
@@ -352,15 +305,10 @@ class Journal:
 
         appended = self._append(seal)
         self._newest += 1
-        if patch is None or head is None:
-            head = Lane(0, 0)
-            head.full = (appended.tail.seq, self._newest, appended.places[-1])
-            head.size = prepared.size
-        else:
-            head.chain, head.weight, head.joined = patch.chain, patch.weight, patch.joined
-        head.number, head.seq = self._newest, appended.tail.seq
-        head.place, head.shadow = appended.places[-1], kept
-        self._lanes[lane] = head
+        seq, place = appended.tail.seq, appended.places[-1]
+        self._lanes[lane] = Lane.written(
+            head, patch, self._newest, seq, place, (kept, prepared.size)
+        )
         self._remarks.pop(lane, None)
         self._finish = None
         if lane == "":
@@ -368,67 +316,8 @@ class Journal:
             self._since = []
         return self._newest
 
-    def _shadow_of(self, head: Lane | None) -> delta.Shadow | None:
-        """Return the shadow of a lane's newest state, read again where it is not in memory."""
-        if head is None:
-            return None
-        if head.shadow is None and head.seq:
-            chain = self.store.chain(self.run_id, head.number)
-            tree = reading.rebuild(chain, head.number)
-            head.shadow = delta.of_tree(tree)
-            self._find_full(head, chain)
-        elif head.shadow is None and self._legacy is not None:
-            head.shadow = delta.opened(codec.encode(self._legacy.state).data)
-        return head.shadow
-
-    def _find_full(self, head: Lane, chain: list[Record]) -> None:
-        """Take up the patches since the full record where their writer left off."""
-        first = chain[0]
-        steps = [r for r in chain[1:] if r.kind == "waypoint" and "base" in r.head]
-        head.full = (first.seq, first.waypoint, first.place)
-        head.size = len(first.body or b"")
-        head.chain = len(steps)
-        head.weight = sum(max(len(r.body or b""), PATCH_CHARGE) for r in steps)
-        if len(steps) == 1 and steps[0].head["base"] == first.waypoint:
-            patch: Any = codec.parse(steps[0].member("patch"))
-            # Earlier patches of this kind are not read; all were about as long as this one.
-            head.weight = len(steps[0].body or b"") * (head.number - first.waypoint)
-            replaced = all(op["op"] == "replace" for op in patch)
-            head.joined = (
-                {op["path"]: orjson.dumps(op["value"]) for op in patch} if replaced else None
-            )
-        elif steps:
-            head.joined = None
-
-    def _changes(
-        self, head: Lane | None, prepared: Prepared
-    ) -> tuple[list[delta.Op] | None, delta.Shadow]:
-        """Compare with the lane's newest state; None where the new one is to be written whole."""
-        if head is None or prepared.size <= SMALL:
-            return None, prepared.node
-        if head.shadow is None and prepared.size <= UNSEEN_SMALL:
-            return None, prepared.node
-        before = self._shadow_of(head)
-        if before is None or head.full is None:
-            return None, prepared.node
-        return delta.diff(before, prepared.node)
-
-    def _patch(self, head: Lane | None, ops: list[delta.Op] | None) -> _Patch | None:
-        """Choose between a patch on the full state, one on the parent, and (None) a full record."""
-        if ops is None or head is None or head.full is None:
-            return None
-        joined = delta.join(head.joined, ops) if head.joined is not None else None
-        if joined is not None:
-            data = delta.encode_ops([delta.Op("replace", p, v) for p, v in joined.items()])
-            patch = _Patch(data, head.full[1], 1, head.weight + len(data), joined)
-        else:
-            data = delta.encode_ops(ops)
-            weight = head.weight + max(len(data), PATCH_CHARGE)
-            patch = _Patch(data, head.number, head.chain + 1, weight, None)
-        limit = self.store.max_chain
-        if patch.weight > head.size or (limit is not None and patch.chain >= limit):
-            return None
-        return patch
+    def _shadow_of(self, head: Lane) -> delta.Shadow | None:
+        return head.read_shadow(self.store, self.run_id, self._legacy)
 
     # ------------------------------------------------------------------ other records
 
@@ -474,6 +363,7 @@ class Journal:
     def _append(self, seal: Callable[[Tail | None, list[Record] | None], Sealed]) -> Appended:
         appended = self.store.append(self.run_id, self._tail, _EPOCH, seal)
         if self._tail is None:
+            self._carried = []
             _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
         self._tail = appended.tail
         self._opening = self._opening or self._open_body()
@@ -537,6 +427,8 @@ class Journal:
                 drafts.append((*self._legacy_draft(), self._legacy.number))
         drafts.append((draft, loc, number))
         first = tail.seq + 1 if tail is not None else 1
+        if len(drafts) > 1:
+            self._opened = first
         prev = tail.sum if tail is not None else ""
         lines: list[Line] = []
         for index, (item, place, at) in enumerate(drafts):
@@ -605,13 +497,15 @@ class Journal:
         older version may write to a run without losing what a newer one put there.
         """
         lanes = {name: [lane.number, lane.seq] for name, lane in self._lanes.items()}
-        carried: list[Any] = []
-        for record in reading.records(self.store, self.run_id, bodies=True):
-            if record.kind == "snapshot":
-                carried = list((record.data() or {}).get("carried", []))
-            elif record.kind not in _DERIVED:
-                carried.append({"head": record.head, "body": (record.body or b"").decode()})
-        data = codec.encode({"lanes": lanes, "carried": carried})
+        if self._carried is None:
+            self._carried = []
+            for record in reading.records(self.store, self.run_id, bodies=True):
+                if record.kind == "snapshot":
+                    self._carried = list((record.data() or {}).get("carried", []))
+                elif record.kind not in _DERIVED:
+                    body = (record.body or b"").decode()
+                    self._carried.append({"head": record.head, "body": body})
+        data = codec.encode({"lanes": lanes, "carried": self._carried})
         return Draft("snapshot", {}, by=_writer(), body=b'"data":' + data.data)
 
     def _roll(self, size: int) -> None:

@@ -199,8 +199,20 @@ def decode(
         JournalDamaged: the chain does not lead there.
         UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
     """
+    tree = tree_of(chain, number, store, run_id)
+    if raw or not any(record.head.get("tagged") for record in chain):
+        return tree
+    return codec.decode_tree(tree)
+
+
+def tree_of(chain: list[Record], number: int, store: Store, run_id: str) -> Any:
+    """Rebuild the JSON tree of a waypoint.
+
+    Raises:
+        JournalDamaged: the chain does not lead there.
+    """
     try:
-        tree = rebuild(chain, number)
+        return rebuild(chain, number)
     except (Malformed, ValueError, KeyError, TypeError) as error:
         raise JournalDamaged(
             f"waypoint {number} of run {one_line(run_id)} in {store.where(run_id)} cannot be "
@@ -208,9 +220,6 @@ def decode(
             "which are whole.",
             path=store.where(run_id),
         ) from None
-    if raw or not any(record.head.get("tagged") for record in chain):
-        return tree
-    return codec.decode_tree(tree)
 
 
 def recent(store: Store, run_id: str) -> Recent | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, reading
 from caravanserai_core.errors import NoRun, UsageError
-from caravanserai_core.journal import Journal, Prepared, journal_for
+from caravanserai_core.journal import Journal, journal_for
+from caravanserai_core.lane import Prepared
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note, as_note
 from caravanserai_core.stores import Store, open_store
@@ -236,10 +237,10 @@ class Run:
             head = self._journal.outcome
             if not head or head.get("outcome") != "finished" or head.get("call") != call:
                 return False, None
-            for record in reading.records(self.store, self.run_id, bodies=True):
-                last = record
-            if last.kind != "finish" or not last.body:
+            recent = reading.recent(self.store, self.run_id)
+            if recent is None or recent.last.kind != "finish" or not recent.last.body:
                 return False, None
+            last = recent.last
             return True, codec.decode(last.member("data"), bool(last.head.get("tagged")))
 
         return self._journal.do(read)  # type: ignore[no-any-return]

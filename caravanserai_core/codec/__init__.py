@@ -57,7 +57,8 @@ class _Trap(Exception):
 
 
 # All that may end one try at encoding; the last one finds the same again, and says where.
-_FOUND = (_Trap, Fault, RecursionError, UnserialisableState)
+# RuntimeError: a dict that changed meanwhile, or too many calls.
+_FOUND = (_Trap, Fault, RuntimeError, UnserialisableState)
 
 
 class Encoded(NamedTuple):

@@ -91,12 +91,12 @@ class Fault(Exception):
         return UnserialisableState(message, path=path)
 
 
-def clean(text: str) -> str:
-    """A text from outside, fit for a message: control characters escaped, at most 80 long."""
-    shown = text[:_LONGEST]
+def clean(text: str, longest: int = _LONGEST) -> str:
+    """A text from outside, fit for a message: control characters escaped, cut when long."""
+    shown = text[:longest]
     if not shown.isprintable():
         shown = shown.encode("unicode_escape").decode("ascii")
-    return f"{shown}…" if len(text) > _LONGEST else shown
+    return f"{shown}…" if len(text) > longest else shown
 
 
 def step(key: object) -> str:
@@ -115,4 +115,4 @@ def type_name(cls: type) -> str:
     """The name of a class for a message: `module.Name`, without the module for builtins."""
     module = type.__getattribute__(cls, "__module__")
     name = type.__getattribute__(cls, "__qualname__")
-    return clean(str(name) if module == "builtins" else f"{module}.{name}")
+    return clean(str(name) if module == "builtins" else f"{module}.{name}", 200)

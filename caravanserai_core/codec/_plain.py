@@ -29,6 +29,7 @@ _TOO_DEEP = (
     f"nested too deep, limit {DEEPEST} levels of JSON; keep a flatter structure, "
     "for example a list of parts that refer to each other by an id"
 )
+_CHANGED = "changed by another thread while it was being saved; hold a lock, or save a copy"
 
 
 class Plain:
@@ -71,7 +72,7 @@ class Plain:
             cause = None
         except RuntimeError:
             # "dictionary changed size during iteration" and its kin.
-            error = Fault("changed by another thread while it was being saved").raised()
+            error = Fault(_CHANGED).raised()
             cause = None
         raise error from cause
 
@@ -111,6 +112,8 @@ class Plain:
         except Fault as fault:
             fault.steps.append(f"[{index}]" if is_list else step(list(container)[index]))
             raise
+        if len(container) != len(values):
+            raise Fault(_CHANGED)
         if not changes:
             return container
         out: Any = container.copy()
@@ -164,8 +167,11 @@ class Plain:
 
     def _object(self, item: Any, kind: type, depth: int) -> Any:
         session = self._session
-        fast = FAST.get(kind) or session.fast(kind)
-        convert = fast or EXACT.get(kind) or session.converter(kind)
+        try:
+            fast = FAST.get(kind) or session.fast(kind)
+            convert = fast or EXACT.get(kind) or session.converter(kind)
+        except TypeError:  # a class whose metaclass has no __hash__
+            fast = convert = None
         if convert is None:
             raise refusal(item, kind)
         name = id(item)

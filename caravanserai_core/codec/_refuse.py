@@ -17,7 +17,7 @@ __all__ = ["is_secret", "refusal"]
 _SECRETS = frozenset({"Secret", "SecretStr", "SecretBytes"})
 _KEPT = (
     str, int, float, complex, list, dict, tuple, set, frozenset, bytes, bytearray,
-    datetime.date, datetime.time, datetime.timedelta, uuid.UUID,
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID,
 )  # fmt: skip
 _PLACES = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)

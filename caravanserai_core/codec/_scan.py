@@ -111,7 +111,10 @@ def _rows(values: Iterable[dict[str, Any]], depth: int, session: Session) -> boo
 
 def _object(item: Any, kind: type, depth: int, session: Session) -> bool:
     """Whether an object of another type is a trap; if not, its stored form is kept."""
-    convert = FAST.get(kind) or session.fast(kind)
+    try:
+        convert = FAST.get(kind) or session.fast(kind)
+    except TypeError:  # a class whose metaclass has no __hash__
+        return True
     if convert is None:
         return True
     name = id(item)

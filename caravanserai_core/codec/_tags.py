@@ -151,7 +151,10 @@ def _fill(into: MappingT, content: object) -> MappingT:
 def _unadorned(value: Any) -> None:
     """Refuse attributes that somebody has set on a container."""
     if value.__dict__:
-        raise Fault("has attributes of its own, which would be lost; keep them in the state")
+        raise Fault(
+            f"the {type(value).__name__} has attributes of its own, which would be lost; keep "
+            "them elsewhere in the state"
+        )
 
 
 def _ordereddict(value: OrderedDict[Any, Any]) -> dict[str, Any]:

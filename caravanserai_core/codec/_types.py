@@ -228,8 +228,6 @@ class Session:
                 convert = _program_form(cls)
             self._converters[cls] = convert
             return convert
-        except TypeError:  # a metaclass without __hash__
-            return None
 
 
 def _late(cls: type) -> Callable[[Any], dict[str, Any]] | None:

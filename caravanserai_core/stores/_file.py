@@ -53,6 +53,7 @@ class FileStore(Store):
         self.root = os.path.abspath(os.fspath(root))
         self.timeout = timeout
         self._files = files or Files()
+        self._key: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"FileStore({self.root!r})"
@@ -63,7 +64,9 @@ class FileStore(Store):
 
     @property
     def key(self) -> object:
-        return ("file", os.path.realpath(self.root))
+        if self._key is None:
+            self._key = ("file", os.path.realpath(self.root))
+        return self._key
 
     def where(self, run_id: str) -> str:
         return self.folder(run_id)

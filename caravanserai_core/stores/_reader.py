@@ -120,7 +120,7 @@ class RunReader:
             if records and records[0].kind == "waypoint" and records[0].lane == record.lane:
                 chain = self._chain_to(fd, records[0])
                 since = records[1:]
-        return Recent(tail, opening, chain, since)
+        return Recent(tail, record, opening, chain, since)
 
     def _chain_to(self, fd: int, record: Record) -> list[Record]:
         """Read what a waypoint builds on: one full record, or all between it and the waypoint."""
@@ -162,7 +162,7 @@ class RunReader:
             self._reader(fd), start.segment, self.path, start.offset, end, bodies=True
         ):
             if isinstance(item, Bad):
-                raise self.damaged(segment, item.offset, item.why)
+                raise self.damaged(start.segment, item.offset, item.why)
             records.append(item)
         return records
 

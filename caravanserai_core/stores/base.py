@@ -138,6 +138,7 @@ class Recent(NamedTuple):
 
     Attributes:
         tail: the end.
+        last: the last record, with its body.
         opening: the `open` record of the last segment.
         chain: records from a full waypoint to the newest one of the last record's lane, each
             with its body; empty where that lane has none in this segment.
@@ -145,6 +146,7 @@ class Recent(NamedTuple):
     """
 
     tail: Tail
+    last: Record
     opening: Record
     chain: list[Record]
     since: list[Record]

@@ -446,7 +446,7 @@ _SHAPES: list[Callable[[random.Random, int, list[Any]], object]] = [
 
 def random_state(rng: random.Random, depth: int = 4) -> object:
     """A value of random shape, with tag-shaped dicts and every kind of leaf."""
-    if depth <= 0 or rng.random() < 0.25:
+    if depth <= 0 or (depth < 4 and rng.random() < 0.25):
         return rng.choice(_LEAVES)
     parts = [random_state(rng, depth - 1) for _ in range(rng.randrange(4))]
     return rng.choice(_SHAPES)(rng, depth, parts)
