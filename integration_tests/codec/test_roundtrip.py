@@ -137,7 +137,10 @@ def test_tagged_says_whether_tags_are_there(state: object) -> None:
 
 @hypothesis.given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.text()
         | st.floats(allow_nan=False, allow_infinity=False),
         lambda inner: st.lists(inner) | st.dictionaries(st.text("ab$"), inner),
     )

@@ -180,9 +180,7 @@ def same(a: Any, b: Any) -> bool:
     if kind in (dt.datetime, dt.time):
         bare = {"tzinfo": None, "fold": 0}
         return (
-            a.replace(**bare) == b.replace(**bare)
-            and a.fold == b.fold
-            and same(a.tzinfo, b.tzinfo)
+            a.replace(**bare) == b.replace(**bare) and a.fold == b.fold and same(a.tzinfo, b.tzinfo)
         )
     if kind is dt.timezone:
         return a.__getinitargs__() == b.__getinitargs__()  # type: ignore[attr-defined]
