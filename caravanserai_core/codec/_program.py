@@ -299,6 +299,11 @@ def _slot_value(value: object, slot: MemberDescriptorType) -> object:
 
 def stray(cls: type, name: object) -> Fault:
     """The fault of an attribute that is no field."""
+    if name == "__orig_class__":  # set by typing on what is made as Box[int](…)
+        return Fault(
+            f"{type_name(cls)} was made with a type in brackets, which would be lost; make it "
+            "without"
+        )
     return Fault(
         f"{type_name(cls)} holds an attribute {shown(name)} that is no field and would be lost; "
         "make it a field, or remove it before saving"

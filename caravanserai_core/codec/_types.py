@@ -267,6 +267,11 @@ def _program_form(cls: type) -> Callable[[Any], dict[str, Any]] | None:
                 'register_type(cls, name="...")'
             )
         head["type"] = f"{module}:{qualname}"
+        if _classes.get(head["type"], cls) is not cls:
+            raise Fault(
+                f"the name of the {plan.kind} {clean(head['type'])} is an alias of another class, "
+                'which it would come back as; give it a name: register_type(cls, name="...")'
+            )
         script = _script() if module == "__main__" else None
         if script is not None:
             head["script"] = script

@@ -72,8 +72,8 @@ def test_orjson_changes_these_silently(value: object, written: bytes) -> None:
     [
         Pair(1), Counted(1), Point(1), Slim(), Model(), Word("x"), Row(), OrderedDict(),
         defaultdict(list), b"x", bytearray(b"x"), memoryview(b"x"), {1}, frozenset(), 1j, range(2),
-        dt.datetime(2026, 1, 1), dt.date(2026, 1, 1), dt.time(1), dt.timedelta(1), dt.UTC,
-        Id(int=1), numpy.float64(1), numpy.str_("x"), numpy.zeros(1), numpy.int64(1),
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.date(2026, 1, 1), dt.time(1), dt.timedelta(1),
+        dt.UTC, Id(int=1), numpy.float64(1), numpy.str_("x"), numpy.zeros(1), numpy.int64(1),
         numpy.bool_(True), int, len, ..., object(), iter([]),
     ],
     ids=lambda value: type(value).__name__,

@@ -1,5 +1,8 @@
 """Values, types and a strict comparison that all tests of the codec share."""
 
+# ruff: noqa: DTZ001, DTZ901, PIE796
+# Times without a zone and an Enum with an alias are among what has to come back exactly.
+
 from __future__ import annotations
 
 import collections

@@ -1,0 +1,5 @@
+"""`python -m caravanserai_core.cli` is `caravanserai`."""
+
+from caravanserai_core.cli import main
+
+main()

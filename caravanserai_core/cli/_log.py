@@ -1,0 +1,99 @@
+"""`caravanserai log`: every waypoint of a run and every recorded step between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from caravanserai_core import reading
+from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli._app import Session, json_option, store_option
+from caravanserai_core.cli._show import event, happened, told
+from caravanserai_core.records import Record
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores import Store
+
+
+@click.command(
+    "log",
+    short_help="All waypoints, and every step between.",
+    epilog="Piped, a line is number (`3+`: a step after waypoint 3), time, writer, parent, lane, "
+    "text, with a tab between. Keys of --json: run, status, damage, events [time, kind, lane, "
+    "name, text, waypoint, parent, by]; the waypoint of another kind of event is the one before.",
+)
+@click.argument("run", shell_complete=_runs.complete)
+@json_option
+@store_option
+@click.pass_obj
+def log_(session: Session, run: str, as_json: bool) -> None:
+    """List all waypoints of RUN, and every recorded step between and after them.
+
+    WRITER tells the processes apart that wrote the run.
+    """
+    store = session.store
+    run_id = _runs.find(store, run).run_id
+    trail = _runs.trail(store, run_id)
+    records = _before(store, run_id, trail.records) + [r for r in trail.records if told(r)]
+    if as_json:
+        _out.print_json(
+            {
+                "run": run_id,
+                "status": trail.status,
+                "damage": trail.damage,
+                "events": [_event(record) for record in records],
+            }
+        )
+    elif _out.on_terminal():
+        header = ("#", "time (UTC)", "writer", "parent", "lane", "what")
+        _out.table(header, [_row(record, short=True) for record in records], right=(0, 3))
+    elif records:
+        _out.line("\n".join("\t".join(_row(record, short=False)) for record in records))
+    for problem in trail.damage:
+        _out.fail(problem)
+    if trail.damage:
+        click.get_current_context().exit(4)
+
+
+def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
+    """Return what release 0.2.0 left of a run before its first journalled waypoint."""
+    old = store.legacy(run_id)
+    if old is None:
+        return []
+    first = next((r.waypoint for r in records if r.kind == "waypoint"), old.number + 1)
+    found: list[Record] = []
+    for number in range(1, first):
+        point = reading.waypoint(store, run_id, number)
+        head = {
+            "kind": "waypoint",
+            "waypoint": number,
+            "note": point.note.to_json(),
+            "time": point.time.isoformat(),
+            "parent": point.parent,
+        }
+        found.append(Record(head, None, "", None))
+    return found
+
+
+def _event(record: Record) -> dict[str, Any]:
+    head = record.head
+    return {
+        **event(record),
+        "waypoint": record.waypoint,
+        "parent": head.get("parent"),
+        "by": record.by,
+    }
+
+
+def _row(record: Record, *, short: bool) -> tuple[str, ...]:
+    head = record.head
+    parent = head.get("parent")
+    return (
+        f"{record.waypoint}{'' if record.kind == 'waypoint' else '+'}",
+        _out.cell(head["time"][:19].replace("T", " ") if short else head["time"]),
+        _out.cell(record.by) or "-",
+        "-" if parent is None else str(parent),
+        _out.cell(record.lane) or "-",
+        _out.cell(happened(record), 200 if short else _out.WHOLE),
+    )

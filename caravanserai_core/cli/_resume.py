@@ -1,0 +1,191 @@
+"""`caravanserai resume`: start the program of a run again, by the command that was recorded."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from caravanserai_core import api, reading
+from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli._app import Session, store_option
+from caravanserai_core.errors import ProgramNotFound, UsageError
+from caravanserai_core.quoting import visible
+from caravanserai_core.stores import FileStore, open_store
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores import Store
+
+_STORE = "CARAVANSERAI_STORE"
+
+
+@click.command("resume", short_help="Start the program of a run again.")
+@click.argument("run", shell_complete=_runs.complete)
+@click.option("--yes", is_flag=True, help="Start it without asking.")
+@click.option(
+    "--folder",
+    metavar="PATH",
+    help="Start it there instead of in the recorded folder: for a project that was moved.",
+)
+@store_option
+@click.pass_obj
+def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
+    """Start the program of RUN again; it goes on from the newest waypoint.
+
+    Shows the command that was recorded when the run began, asks, and starts it in the recorded
+    folder, without a shell. Ends with the program's own exit code; 3 if the program, its folder
+    or the run is gone. Take care with a run that others may have written: what is started is
+    what stands in its journal.
+    """
+    store = session.store
+    run_id = _runs.find(store, run, prefix=False).run_id
+    trail = _runs.trail(store, run_id)
+    if trail.status == reading.FINISHED:
+        _out.line("finished, nothing to do")
+        return
+    argv = api.load_command(run_id, store=store)
+    found = reading.recent(store, run_id)
+    recorded = reading.opening(found.opening, run_id).folder if found is not None else ""
+    where = Path(folder or recorded).absolute()
+    argv = _checked(run_id, argv, where)
+    env = _environment(store, where)
+    shown = command_text(argv, where, env)
+    if not yes:
+        _ask(run_id, shown)
+    _out.line(f"resuming: {shown}")
+    _start(argv, where, env)
+
+
+def _checked(run_id: str, argv: list[str] | None, where: Path) -> list[str]:
+    """Return the command if it can be started.
+
+    Raises:
+        ProgramNotFound: its folder, program or script is not there.
+    """
+    name = _out.cell(run_id)
+    if not argv or not all(_is_word(part) for part in argv):
+        raise ProgramNotFound(f"run {name} has no recorded command; start its program yourself.")
+    if not where.is_dir():
+        raise ProgramNotFound(
+            f"the folder {visible(str(where))}, in which run {name} is to be started, is not "
+            "there. If it was moved, say with --folder where it is now."
+        )
+    program = argv[0]
+    path = where / program if os.sep in program else Path(shutil.which(program) or "")
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise ProgramNotFound(
+            f"the program {visible(program)} that run {name} was started with is not there."
+        )
+    script = _script(argv)
+    if script is not None and not (where / script).exists():
+        raise ProgramNotFound(
+            f"the script {visible(str(where / script))} that run {name} was started with "
+            "is not there."
+        )
+    return argv
+
+
+def _is_word(part: object) -> bool:
+    return isinstance(part, str) and "\0" not in part
+
+
+def _script(argv: list[str]) -> str | None:
+    """Return the script of a Python command line, or None for another program, -c and -m."""
+    name = Path(argv[0]).name
+    if not (name.startswith(("python", "pypy")) or argv[0] == sys.executable):
+        return None
+    parts = iter(argv[1:])
+    for part in parts:
+        if part in ("-W", "-X", "--check-hash-based-pycs"):
+            next(parts, None)
+        elif part == "-" or part.startswith(("-c", "-m")):
+            return None
+        elif not part.startswith("-"):
+            return part
+    return None
+
+
+def _environment(store: Store, where: Path) -> str | None:
+    """Return what CARAVANSERAI_STORE must be for the program to find the run, or None.
+
+    A program that opens the default store would otherwise begin anew in another folder, in
+    silence, where this verb was given `--store`.
+    """
+    found = os.environ.get(_STORE) or ".caravanserai"
+    same = open_store(found if "://" in found else where / found).key == store.key
+    return None if same or not isinstance(store, FileStore) else store.url
+
+
+def command_text(argv: list[str], where: Path, env: str | None) -> str:
+    """Return a command so that it can be pasted into a shell and does the same there."""
+    text = " ".join(quote(part) for part in argv)
+    if env is not None:
+        text = f"{_STORE}={quote(env)} {text}"
+    if where.resolve() != Path.cwd():
+        text = f"cd {quote(str(where))} && {text}"
+    return text
+
+
+def quote(text: str) -> str:
+    """Quote one word for a shell; control characters become visible in a `$'…'` word.
+
+    That form is known to bash, zsh, ksh and POSIX.1-2024.
+    """
+    if visible(text) == text and "\n" not in text and "\t" not in text:
+        return shlex.quote(text)
+    parts: list[str] = []
+    for char in text:
+        if char in "\\'":
+            parts.append("\\" + char)
+        elif visible(char) == char and char not in "\n\t":
+            parts.append(char)
+        else:
+            # Bytes in octal, three digits each: no digit that follows can be taken for one.
+            data = char.encode(
+                "utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "replace"
+            )
+            parts.append("".join(f"\\{byte:03o}" for byte in data))
+    return f"$'{''.join(parts)}'"
+
+
+def _ask(run_id: str, shown: str) -> None:
+    """Ask whether to start what was recorded.
+
+    Raises:
+        UsageError: there is nobody to ask.
+        Abort: the answer is no.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"the recorded command of run {_out.cell(run_id)} is: {shown} - and there is no "
+            "terminal to ask whether to start it. Look at it, then add --yes."
+        )
+    _out.note(f"the command recorded by run {_out.cell(run_id)}:\n\n    {shown}\n")
+    click.confirm("Start it?", abort=True, err=True)
+
+
+def _start(argv: list[str], where: Path, env: str | None) -> None:
+    """Become the program: its signals, its terminal and its exit code are its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if env is not None:
+        os.environ[_STORE] = env
+    os.chdir(where)
+    if sys.platform == "win32":
+        import subprocess
+
+        sys.exit(subprocess.call(argv))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program inherits that
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        raise ProgramNotFound(
+            f"the program {visible(argv[0])} cannot be started: {error.strerror} "
+            f"(errno {error.errno})."
+        ) from None

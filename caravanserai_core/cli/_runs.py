@@ -1,0 +1,233 @@
+"""Finding what a person names: a run, one of its waypoints, and all that is recorded of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from caravanserai_core import reading
+from caravanserai_core.cli._out import cell
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    JournalDamaged,
+    NewerFormat,
+    RunNotFound,
+    UsageError,
+    WaypointNotFound,
+)
+from caravanserai_core.quoting import visible
+from caravanserai_core.stores.base import Bad
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from caravanserai_core.reading import Waypoint
+    from caravanserai_core.records import Record
+    from caravanserai_core.stores import Store
+
+_AT = re.compile(r"(?s)(.+)@(-?[0-9]{1,9})")
+_SHOWN = 12
+"""Most candidates that an ambiguous beginning lists."""
+
+
+class Named(NamedTuple):
+    """What a person named.
+
+    Attributes:
+        run_id: the run.
+        at: a waypoint's number, a negative one counted from the end, or None for the newest.
+    """
+
+    run_id: str
+    at: int | None
+
+
+def find(store: Store, text: str, *, prefix: bool = True) -> Named:
+    """Find the run, and the waypoint of it, that `text` names.
+
+    An exact name wins, then `NAME@N`, then the beginning of a name.
+
+    Args:
+        store: where to look.
+        text: what was typed.
+        prefix: whether the beginning of a name will do; not for verbs that change something.
+
+    Raises:
+        RunNotFound: nothing has that name.
+        UsageError: several names begin like that.
+    """
+    wanted = [Named(text, None)]
+    match = _AT.fullmatch(text)
+    if match is not None:
+        wanted.append(Named(match[1], int(match[2])))
+    for named in wanted:
+        if named.run_id == "@-":
+            return Named(_newest(store), named.at)
+        if exists(store, named.run_id):
+            return named
+    if prefix:
+        names = [info.run_id for info in reading.runs(store)]
+        for named in wanted:
+            found = sorted({name for name in names if name.startswith(named.run_id)})
+            if len(found) == 1:
+                return Named(found[0], named.at)
+            if found:
+                raise UsageError(_ambiguous(named.run_id, found))
+    raise RunNotFound(
+        f"no run {cell(text, 200)!r} in the store {visible(store.url)}. `caravanserai list` shows "
+        "the runs there; --store or CARAVANSERAI_STORE names another store."
+    )
+
+
+def exists(store: Store, run_id: str) -> bool:
+    """Say whether the store holds a run of exactly this name, whole or damaged."""
+    try:
+        return store.recent(run_id) is not None or store.legacy(run_id) is not None
+    except (JournalDamaged, NewerFormat):
+        return True
+
+
+def _newest(store: Store) -> str:
+    for info in reading.runs(store):
+        return info.run_id
+    raise RunNotFound(f"no runs yet in the store {visible(store.url)}")
+
+
+def _ambiguous(text: str, found: list[str]) -> str:
+    shown = ", ".join(cell(name, 80) for name in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{len(found)} runs begin with {cell(text, 80)!r}: {shown}{more}. Give more of the name."
+
+
+class Trail(NamedTuple):
+    """All that is recorded of a run, without states.
+
+    Attributes:
+        records: the whole records in order; empty for a run of release 0.2.0.
+        damage: what is wrong with the journal, a sentence or two each.
+        status: new, stopped, failed, finished or damaged.
+    """
+
+    records: list[Record]
+    damage: list[str]
+    status: str
+
+    def since(self, waypoint: int) -> list[Record]:
+        """Return what was recorded after a waypoint; nothing, if its lane has a newer one."""
+        start: int | None = None if waypoint else 0
+        lane = ""
+        for index, record in enumerate(self.records):
+            if record.kind != "waypoint":
+                continue
+            if record.waypoint == waypoint:
+                start, lane = index + 1, record.lane
+            elif start is not None and record.lane == lane:
+                return []
+        return [] if start is None else self.records[start:]
+
+
+def trail(store: Store, run_id: str) -> Trail:
+    """Read everything that is recorded of a run; damage does not hide what lies behind it.
+
+    Raises:
+        RunNotFound: there is no such run.
+        NewerFormat: it was written by a newer version.
+    """
+    records: list[Record] = []
+    damage: list[str] = []
+    pending: list[Record] = []
+    torn: Bad | None = None
+    last = 0
+    for item in store.scan(run_id, bodies=False):
+        if isinstance(item, Bad):
+            pending = []
+            if item.complete:
+                damage.append(str(reading.damaged(item, last)))
+            else:
+                torn = torn or item
+            continue
+        begin, count = item.app
+        if item.seq == begin:
+            if torn is not None:  # an append follows, so what cannot be read was acknowledged
+                damage.append(str(reading.damaged(torn, last)))
+                torn = None
+            pending = []
+        elif not pending:
+            continue
+        pending.append(item)
+        if len(pending) == count:
+            records += pending
+            last = item.waypoint
+            pending = []
+    try:
+        found = reading.recent(store, run_id)
+    except JournalDamaged as error:
+        damage = damage or [str(error)]
+    else:
+        if found is None and store.legacy(run_id) is None:
+            raise reading.not_found(store, run_id)
+    status = reading.DAMAGED if damage else reading.status_of(records[-1] if records else None)
+    if not records and not damage:
+        status = reading.STOPPED if store.legacy(run_id) is not None else reading.NEW
+    return Trail(records, damage, status)
+
+
+def numbers(store: Store, run_id: str, records: list[Record]) -> list[int]:
+    """Return the numbers of the main lane's waypoints, else of all, oldest first."""
+    points = [(r.waypoint, r.lane) for r in records if r.kind == "waypoint"]
+    old = store.legacy(run_id)
+    if old is not None:
+        first = points[0][0] if points else old.number + 1
+        points = [(n, "") for n in range(1, first)] + points
+    return [n for n, lane in points if not lane] or [n for n, _ in points]
+
+
+def number_at(store: Store, named: Named, known: Trail) -> int:
+    """Return the waypoint that was named; 0 where the newest is wanted and there is none.
+
+    Raises:
+        WaypointNotFound: there are not as many.
+        JournalDamaged: the newest is wanted and the end of the journal is damaged.
+    """
+    run_id, at = named
+    if at is not None and at > 0:
+        return at
+    if known.damage:
+        reading.recent(store, run_id)  # raises where the newest one cannot be told
+    points = numbers(store, run_id, known.records)
+    if at is None:
+        return points[-1] if points else 0
+    if at == 0 or -at > len(points):
+        raise WaypointNotFound(
+            f"run {cell(run_id)} has {len(points)} waypoints; @{at} is not one of them."
+        )
+    return points[at]
+
+
+def waypoint(store: Store, run_id: str, number: int) -> Waypoint:
+    """Return a waypoint by its number; see `caravanserai_core.reading.waypoint`."""
+    return reading.waypoint(store, run_id, number)
+
+
+def raw_state(store: Store, run_id: str, number: int) -> Any:
+    """Return the state of a waypoint as its JSON tree, tags and all, without anybody's types."""
+    return reading.load(store, run_id, number, raw=True)
+
+
+def complete(
+    context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """Complete a run's name in the shell."""
+    from click.shell_completion import CompletionItem
+
+    from caravanserai_core.cli._app import Session
+
+    session = context.ensure_object(Session)
+    try:
+        names = [info.run_id for info in reading.runs(session.store)]
+    except (CaravanseraiError, OSError):
+        return []
+    # A name that would not come back as it is from the command line is not offered.
+    return [CompletionItem(name) for name in names if name.startswith(typed) and name == cell(name)]

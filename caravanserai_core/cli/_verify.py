@@ -1,0 +1,92 @@
+"""`caravanserai verify`: check runs from their first byte to their last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from caravanserai_core import reading
+from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli._app import Session, json_option, store_option
+from caravanserai_core.errors import RunNotFound, UsageError
+from caravanserai_core.verify import Finding, Report, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from caravanserai_core.stores import Store
+
+
+@click.command(
+    "verify",
+    short_help="Check one run or all, every byte.",
+    epilog="Keys of --json: store, damaged, runs [run, damaged, records, waypoints, findings "
+    "[level, where, offset, waypoint, what]]. The level is damage, torn (an append that was never "
+    "acknowledged), edited or note. Exit code 4 if anything is damaged.",
+)
+@click.argument("run", required=False, shell_complete=_runs.complete)
+@click.option("--repair", is_flag=True, help="Not in this version.")
+@json_option
+@store_option
+@click.pass_obj
+def verify_(session: Session, run: str | None, repair: bool, as_json: bool) -> None:
+    """Check RUN, or all runs, completely: every byte, sum, patch and note. Nothing is changed.
+
+    A note that somebody edited is reported and is no damage: the journal has it as it was.
+    """
+    if repair:
+        raise UsageError("--repair is not in this version. Nothing was changed.")
+    store = session.store
+    reports: list[Report] = []
+    for report in _reports(store, run):
+        reports.append(report)
+        if not as_json:
+            _print(report)
+    damaged = any(report.damaged for report in reports)
+    if as_json:
+        runs = [_tree(report) for report in reports]
+        _out.print_json({"store": store.url, "damaged": damaged, "runs": runs})
+    elif not reports:
+        _out.line("no runs yet")
+    if damaged:
+        click.get_current_context().exit(4)
+
+
+def _reports(store: Store, run: str | None) -> Iterator[Report]:
+    if run is not None:
+        yield verify(store, _runs.find(store, run).run_id)
+        return
+    for info in reading.runs(store):
+        try:
+            report = verify(store, info.run_id)
+        except RunNotFound as error:
+            # Damaged so that its name cannot be read, or deleted since it was listed.
+            if not info.error:
+                continue
+            report = Report(info.run_id, 0, 0, [])
+            del error
+        if info.error and not report.damaged:
+            report.findings.append(Finding("damage", info.folder, None, 0, info.error))
+        yield report
+
+
+def _print(report: Report) -> None:
+    state = "damaged" if report.damaged else "ok"
+    counts = f"{report.waypoints} waypoint(s), {report.records} record(s)"
+    _out.line(f"{_out.cell(report.run_id)}: {state}, {counts}")
+    for finding in report.findings:
+        at = f", byte {finding.offset}" if finding.offset is not None else ""
+        after = f", waypoint {finding.waypoint}" if finding.waypoint else ""
+        where = f"{_out.cell(finding.where)}{at}{after}"
+        _out.line(f"  {_out.cell(finding.level)}: {_out.cell(finding.what)} ({where})")
+
+
+def _tree(report: Report) -> dict[str, Any]:
+    return {
+        "run": report.run_id,
+        "damaged": report.damaged,
+        "records": report.records,
+        "waypoints": report.waypoints,
+        "findings": [finding._asdict() for finding in report.findings],
+    }
