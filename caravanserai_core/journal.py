@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import secrets
 import sys
 import threading
 import weakref
@@ -553,7 +552,7 @@ def _writer() -> str:
     """Return this process's nonce: a forked child is a new writer."""
     global _nonce
     if not _nonce:
-        _nonce = secrets.token_hex(6)
+        _nonce = os.urandom(6).hex()
     return _nonce
 
 

@@ -14,7 +14,6 @@ of calls and what a crash between any two of them leaves behind.
 from __future__ import annotations
 
 import os
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused
@@ -168,7 +167,7 @@ class FileStore(Store):
 
     def _take_away(self, path: str, *, lock: bool) -> bool:
         """Give the folder another name, which is the deletion, then remove what is in it."""
-        hidden = f"{self.root}/.deleted-{secrets.token_hex(8)}"
+        hidden = f"{self.root}/.deleted-{os.urandom(8).hex()}"
         try:
             if lock:
                 with _folder.locked(self._files, self.root, path, self.timeout, create=False):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
-import secrets
 import stat
 import sys
 import time
@@ -192,7 +190,7 @@ def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) 
                 f"which has held its lock for more than {timeout:g} s. Wait, or end it if it "
                 "is stopped."
             )
-        time.sleep(_POLL * (0.5 + random.random()))
+        time.sleep(_POLL * (0.5 + os.urandom(1)[0] / 256))
 
 
 def _holder(files: Files, fd: int) -> str:
@@ -227,7 +225,7 @@ def drop_locks_after_fork() -> None:
 
 def write_new(files: Files, folder: str, name: str, data: bytes) -> None:
     """Write a file under a temporary name that cannot be guessed, then rename it."""
-    temporary = f"{folder}/.{name}.{secrets.token_hex(8)}"
+    temporary = f"{folder}/.{name}.{os.urandom(8).hex()}"
     fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         try:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import logging
 import os
-import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import StaleWriter
@@ -238,7 +237,7 @@ class RunWriter(RunReader):
 
     def _keep_damaged(self, segment: int, fd: int, start: int) -> None:
         stamp = now()[:19].replace(":", "").replace("-", "")
-        name = f"{self.path}/journal-{segment}.damaged-{stamp}-{secrets.token_hex(4)}"
+        name = f"{self.path}/journal-{segment}.damaged-{stamp}-{os.urandom(4).hex()}"
         size = self.files.fstat(fd).st_size
         copy = self.files.open(name, _NEW, 0o600)
         try:
@@ -328,7 +327,7 @@ def _put(files: Files, path: str, name: str, text: str) -> None:
 
 def _link_latest(files: Files, path: str, name: str, text: str) -> None:
     """Point `latest.md` at a note: a link is swapped in a sixth of the time of a copy."""
-    temporary = f"{path}/.latest.{secrets.token_hex(8)}"
+    temporary = f"{path}/.latest.{os.urandom(8).hex()}"
     try:
         files.symlink(name, temporary)
     except (OSError, NotImplementedError):  # Windows without the right, FAT

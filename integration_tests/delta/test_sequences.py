@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from pathlib import Path
@@ -15,7 +16,7 @@ from caravanserai_core import checkpoint, history, load, open_run
 from caravanserai_core.journal import _table
 from caravanserai_core.stores import FileStore, MemoryStore, Store, _file
 from caravanserai_core.verify import verify
-from integration_tests.codec.values import same
+from integration_tests.codec.values import Model, Point, same
 from integration_tests.delta.edits import Editor
 
 LENGTH = 50
@@ -160,9 +161,8 @@ def test_lanes_keep_their_parents_in_a_new_process(store_dir: Path) -> None:
 def test_processes_that_follow_each_other(store_dir: Path, thorough: bool) -> None:
     """Real processes that each write a few waypoints of one large state go on with its patches."""
     store = FileStore(store_dir)
-    editor = Editor(0)
-    editor.state = {"pad": "x" * 70_000, **editor.state} if type(editor.state) is dict else {}
-    assert editor.state
+    editor = Editor(5)
+    editor.state = {"pad": "x" * 70_000, "messages": [], "by_name": {"a": {"n": 1}}}
     expected: list[Any] = []
     for _ in range(60 if thorough else 8):
         todo = []
@@ -170,7 +170,7 @@ def test_processes_that_follow_each_other(store_dir: Path, thorough: bool) -> No
             editor.step()
             if not isinstance(editor.state, dict) or "pad" not in editor.state:
                 editor.state = {"pad": "x" * 70_000, "messages": []}
-            todo.append(_copy(editor.state))
+            todo.append(copy.deepcopy(editor.state))
         child = os.fork()
         if not child:
             code = 1
@@ -186,12 +186,6 @@ def test_processes_that_follow_each_other(store_dir: Path, thorough: bool) -> No
     assert patches(store, "run") > len(expected) // 2
 
 
-def _copy(state: Any) -> Any:
-    import copy
-
-    return copy.deepcopy(state)
-
-
 def test_alternating_between_tagged_and_plain(store_dir: Path) -> None:
     """A patch without tags on a state with tags, and the other way round, loses no type."""
     store = FileStore(store_dir)
@@ -202,7 +196,7 @@ def test_alternating_between_tagged_and_plain(store_dir: Path) -> None:
         state["odd"] = (step,) if step % 3 == 0 else {"plain": step}
         if step == 20:
             state["kept"] = [1]
-        expected.append(_copy(state))
+        expected.append(copy.deepcopy(state))
         checkpoint("run", state, store=store)
     check(store, "run", expected)
     assert patches(store, "run") > 20
@@ -210,8 +204,6 @@ def test_alternating_between_tagged_and_plain(store_dir: Path) -> None:
 
 def test_state_in_a_program_type_is_patched_inside(store_dir: Path) -> None:
     """One member changed in a model or dataclass is a small record, not the whole value again."""
-    from integration_tests.codec.values import Model, Point
-
     store = FileStore(store_dir)
     for run_id, made in (("model", Model), ("dataclass", Point)):
         for step in range(20):

@@ -1,0 +1,1 @@
+"""Benchmarks: what a waypoint costs, measured beside what else could be done instead."""

@@ -1,0 +1,84 @@
+"""A reader of journals in plain Python, written from docs/format.md alone.
+
+It imports nothing of this project. It gives every waypoint's state as JSON with its tags.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+PREFIX = re.compile(rb'\{"len":\[(\d+),(\d+)\],')
+SUFFIX = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":\d+)?\}')
+
+
+def read_line(line):
+    """Return (head, body's name, body's bytes, sum), or None if the line is no record."""
+    match = PREFIX.match(line)
+    if not match:
+        return None
+    head = line[match.end() : match.end() + int(match[1])]
+    rest = line[match.end() + len(head) :]
+    size = int(match[2])
+    body = rest[1 : 1 + size] if size else b""
+    end = SUFFIX.fullmatch(rest[1 + size :] if size else rest)
+    if not end:
+        return None
+    fields = json.loads(b"{" + head + b"}")
+    covered = head if not size or "body_sha256" in fields else head + b"," + body
+    if hashlib.sha256(covered).hexdigest()[:32] != end[1].decode():
+        return None
+    if "body_sha256" in fields and hashlib.sha256(body).hexdigest() != fields["body_sha256"]:
+        return None
+    name, _, value = body.partition(b":")
+    return fields, name.strip(b'"').decode(), value, end[1].decode()
+
+
+def read_records(folder):
+    """Yield the records of a run that count, checking the chain."""
+    number, before, seq = 1, "", 0
+    while (path := Path(folder, f"journal-{number}.jsonl")).exists():
+        pending = []
+        for line in path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines():
+            record = read_line(line)
+            if record is None:
+                break  # a torn tail; telling it from damage is left out here
+            first, count = record[0].get("app", [record[0]["seq"], 1])
+            pending.append(record)
+            if record[0]["seq"] == first + count - 1:
+                for head, name, value, total in pending:
+                    assert (head["prev"], head["seq"]) == (before, seq + 1), "the chain is broken"
+                    before, seq = total, head["seq"]
+                    yield head, name, value
+                pending = []
+        number += 1
+
+
+def patched(tree, patch):
+    """Apply a JSON Patch with add, replace and remove."""
+    for op in patch:
+        *path, last = [t.replace("~1", "/").replace("~0", "~") for t in op["path"].split("/")]
+        parent = tree = {"": tree}
+        for token in path:
+            parent = parent[int(token) if isinstance(parent, list) else token]
+        if isinstance(parent, list):
+            at = len(parent) if last == "-" else int(last)
+            parent[at : at + (op["op"] != "add")] = [op["value"]] if "value" in op else []
+        elif op["op"] == "remove":
+            del parent[last]
+        else:
+            parent[last] = op["value"]
+        tree = tree[""]
+    return tree
+
+
+def read_states(folder):
+    """Return {waypoint number: its state as JSON}."""
+    states = {}
+    for head, name, value in read_records(folder):
+        if head["kind"] == "waypoint":
+            tree = json.loads(value)
+            if name == "patch":
+                tree = patched(json.loads(json.dumps(states[head["base"]])), tree)
+            states[head["waypoint"]] = tree
+    return states

@@ -1,0 +1,65 @@
+"""The specification is enough to read a journal, and golden journals stay readable."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import caravanserai
+from caravanserai_core.stores import _file
+from integration_tests.format.plain_reader import read_records, read_states
+
+HERE = Path(__file__).parent
+
+
+def various_states(count: int) -> list[object]:
+    """Make states that use every way of writing one: whole, patched, tagged, reordered."""
+    states: list[object] = []
+    messages = [{"role": "user", "content": "x" * 900, "id": n} for n in range(12)]
+    for n in range(count):
+        messages = [*messages, {"role": "assistant", "content": f"answer {n}" * 20, "id": n}]
+        state = {
+            "messages": messages,
+            "n": n,
+            "a/b~c": {"deep": {"er": list(range(n))}},
+            "window": list(range(n, n + 200)),
+            "when": datetime.datetime(2026, 1, 1, n % 24, tzinfo=datetime.UTC),
+            "pair": (n, float("nan")),
+        }
+        states.append(dict(reversed(state.items())) if n % 7 == 3 else state)
+    return states
+
+
+def test_a_reader_of_plain_python_reads_every_state(
+    store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the specification's own reader gives is what `load(raw=True)` gives."""
+    monkeypatch.setattr(_file, "SEGMENT_SIZE", 20_000)
+    for state in various_states(40):
+        caravanserai.checkpoint("run", state, store=store_dir)
+    with caravanserai.open_run("run", store=store_dir) as run:
+        run.entry("tool", {"result": {1, 2}})
+        run.finish(b"done")
+    states = read_states(store_dir / "run")
+    assert sorted(states) == list(range(1, 41))
+    for number, tree in states.items():
+        ours = caravanserai.load("run", at=number, store=store_dir, raw=True)
+        assert json.dumps(tree) == json.dumps(ours)
+    kinds = [head["kind"] for head, _, _ in read_records(store_dir / "run")]
+    assert {"open", "snapshot", "waypoint", "entry", "finish", "roll"} == set(kinds)
+    assert (store_dir / "run" / "journal-2.jsonl").exists()
+
+
+def test_the_reader_needs_nothing_of_this_project() -> None:
+    """It is at most 90 lines long and imports the standard library alone."""
+    source = (HERE / "plain_reader.py").read_text()
+    nodes = list(ast.walk(ast.parse(source)))
+    names = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    names |= {n.module or "." for n in nodes if isinstance(n, ast.ImportFrom)}
+    assert names <= sys.stdlib_module_names
+    assert len(source.splitlines()) <= 90
