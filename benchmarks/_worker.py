@@ -193,8 +193,13 @@ class Growth(Participant):
         path.write_bytes(plain)
         found = measure(Path(".caravanserai") / self.run_id)
         document = len(self.dumps(getattr(self.work.state, "get", dict)("document", "")))
-        return {**found, "count": self.count, "plain": str(path.resolve()),
-                "state_bytes": len(plain), "document_bytes": document}
+        return {
+            **found,
+            "count": self.count,
+            "plain": str(path.resolve()),
+            "state_bytes": len(plain),
+            "document_bytes": document,
+        }
 
 
 class Codec(Participant):
@@ -214,6 +219,9 @@ class Codec(Participant):
         call: Callable[[Any], Any] = self.calls[what]
         state = self.state
         return timed(lambda _: None, lambda _, __: call(state), range(n + WARM_UP))
+
+    def about(self) -> Any:
+        return {"bytes": self.size}
 
 
 class Cold:

@@ -295,6 +295,7 @@ def _apply_one(tree: Any, op: dict[str, Any]) -> Any:
 
 
 def _index(token: str) -> int:
-    if not token.isascii() or not token.isdigit():
+    # RFC 6901, 4: no leading zeros.
+    if not token.isascii() or not token.isdigit() or (token[0] == "0" and token != "0"):
         raise IndexError(token)
     return int(token)

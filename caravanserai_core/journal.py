@@ -93,6 +93,8 @@ class Journal:
         self._shown: tuple[int, str, Note] = (0, "", Note(""))
         self._since: list[str] = []
         self._finish: dict[str, Any] | None = None
+        # By lane: a waypoint that somebody else wrote, and that the program has not looked at.
+        self._overtaken: dict[str, Record] = {}
         # Records of other kinds in the last segment; None: it was not read from its beginning.
         self._carried: list[Any] | None = None
         self.observed = False
@@ -135,6 +137,7 @@ class Journal:
             The chain of the lane's newest waypoint (empty: none yet), or None: no such run.
         """
         found = self._catch_up()
+        self._overtaken.clear()
         self.observed = True
         if found is None:
             return None
@@ -394,15 +397,16 @@ class Journal:
         if news is None:
             raise _Reopen
         for record in news:
-            foreign = record.kind == "waypoint" and record.lane == lane and self.observed
-            if foreign and record.by != _writer():
-                raise Conflict(
-                    f"run {self._named()}: another process wrote waypoint {record.waypoint} at "
-                    f"{record.head['time'][:19]} since this one last looked (at waypoint "
-                    f"{self.number(lane or '')}). Nothing was written. load() the run to go on "
-                    "from there, or use another run_id."
-                )
+            if record.kind == "waypoint" and record.by != _writer() and self.observed:
+                self._overtaken[record.lane] = record
             self._take_in(record)
+        other = self._overtaken.get(lane) if lane is not None else None
+        if other is not None:
+            raise Conflict(
+                f"run {self._named()}: another process wrote waypoint {other.waypoint} at "
+                f"{other.head['time'][:19]} since this one last looked. Nothing was written. "
+                "load() the run to go on from there, or use another run_id."
+            )
 
     def _sealed(
         self,

@@ -28,6 +28,6 @@ if __name__ == "__main__":
     try:
         do_the_task("demo", {"step": 0})
     except KeyboardInterrupt:
-        print("\ncrashed/killed mid-task. run me again — I'll resume, not restart.")  # noqa: RUF001
+        print("\ncrashed/killed mid-task. run me again — I'll resume, not restart.")
         sys.exit(130)
     print("done.")

@@ -14,23 +14,26 @@ import urllib.request
 from pathlib import Path
 
 from caravanserai import Note, open_run
+from caravanserai_core.quoting import code, quoted
 
 TASK = "Find out what tea and honey cost, and order the cheaper one."
 PRICES = {"tea": 4, "honey": 7}
-ORDERS = Path(os.environ.get("ORDERS", "orders.txt"))  # the outside world
+SHOP = Path(os.environ.get("SHOP", "shop.txt"))  # the outside world: what the shop was asked
 
 
 def price(call_id, item):
     """Look up a price."""
+    with SHOP.open("a") as shop:
+        shop.write(f"price {item} {call_id}\n")
     return f"{item} costs {PRICES[item]}"
 
 
 def order(call_id, item):
-    """Order something, once per call id."""
-    if ORDERS.exists() and f"{call_id} " in ORDERS.read_text():
-        return f"{item} was ordered before"
-    with ORDERS.open("a") as file:
-        file.write(f"{call_id} {item}\n")
+    """Order something."""
+    if SHOP.exists() and f"order {item} {call_id}\n" in SHOP.read_text():
+        return f"{item} is ordered already"
+    with SHOP.open("a") as shop:
+        shop.write(f"order {item} {call_id}\n")
     return f"{item} is ordered"
 
 
@@ -73,27 +76,29 @@ def open_calls(messages):
     return [call for call in asked if call["id"] not in done]
 
 
+def shown(call):
+    """Write a call as a note shows it; the model's words cannot act there."""
+    return code(f"{call['function']['name']}({call['function']['arguments']})")
+
+
 def work(run):
-    """Carry on from the run's last waypoint to the model's final answer."""
+    """Go on from the run's last waypoint to the model's final answer."""
     messages = run.state or [{"role": "user", "content": TASK}]
     while True:
         for call in open_calls(messages):
-            name, arguments = call["function"]["name"], call["function"]["arguments"]
-            shown = f"{name}({arguments})"
             # Written before the tool starts: after a crash the note says what was in flight.
-            run.entry("tool", call["id"], say=f"`{shown}` began.")
-            print(f"tool: {shown}", flush=True)
-            result = TOOLS[name](call["id"], **json.loads(arguments))
+            run.entry("tool", call["id"], say=f"{shown(call)} began.")
+            print(f"tool: {shown(call)}", flush=True)
+            tool, arguments = TOOLS[call["function"]["name"]], call["function"]["arguments"]
+            result = tool(call["id"], **json.loads(arguments))
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-            run.checkpoint(messages, Note(f"`{shown}` returned: {result}.", goal=TASK))
+            run.checkpoint(messages, Note(f"{shown(call)} gave {quoted(result)}.", goal=TASK))
         if messages[-1]["role"] == "assistant":
             return messages[-1]["content"]
-        answer = ask_model(messages)
-        messages.append(answer)
-        calls = [call["function"] for call in open_calls(messages)]
-        planned = [f"`{call['name']}({call['arguments']})`" for call in calls]
-        told = f"The model asks for {len(calls)} tool call(s)." if calls else "The model is done."
-        run.checkpoint(messages, Note(told, next=planned, goal=TASK))
+        messages.append(ask_model(messages))
+        calls = [shown(call) for call in open_calls(messages)]
+        told = "The model asks for tools." if calls else "The model gave its answer."
+        run.checkpoint(messages, Note(told, next=calls, goal=TASK))
         print(f"model: {told}", flush=True)
 
 

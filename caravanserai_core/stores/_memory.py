@@ -119,7 +119,8 @@ class MemoryStore(Store):
 
     def put_note(self, run_id: str, shown: Shown) -> None:
         with self._lock:
-            self._show(run_id, shown)
+            if run_id in self._lines:
+                self._show(run_id, shown)
 
     def _show(self, run_id: str, shown: Shown) -> None:
         notes = self._notes.setdefault(run_id, {})

@@ -108,7 +108,8 @@ class Sealed(NamedTuple):
         lines: the lines of the append, in order.
         seq: number of the last one.
         sum: its sum.
-        epoch: the journal's epoch after the append.
+        epoch: the journal's epoch after the append. Where it is above 1, the head of the last
+            line says it too, as `epoch`: that is how another process learns of it.
         rolled: the last one is a `roll`.
         shown: what a person is to see for it.
     """

@@ -95,14 +95,15 @@ def first_state(rng: random.Random) -> Any:
 class Editor:
     """Edits one state at random, in place, as a program does between two saves."""
 
-    def __init__(self, seed: int, *, tagged: float = 0.2) -> None:
+    def __init__(self, seed: int, *, tagged: float = 0.2, state: Any = None) -> None:
         self.rng = random.Random(seed)
         self.tagged = tagged
-        self.state = first_state(self.rng)
+        self.fresh = 0.02 if state is None else 0.0
+        self.state = first_state(self.rng) if state is None else state
 
     def step(self) -> Any:
         """Edit the state a few times and return a copy of what it is now."""
-        if self.rng.random() < 0.02:
+        if self.rng.random() < self.fresh:
             self.state = first_state(self.rng)  # everything at once
         for _ in range(self.rng.choice([0, 1, 1, 1, 2, 3, 8])):
             self._edit()

@@ -52,8 +52,8 @@ def test_patch_leads_from_any_tree_to_any_other(old: Any, new: Any) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_patch_follows_edits(seed: int, thorough: bool) -> None:
     """Patches between the states of an edited document are right and shorter than the document."""
-    editor = Editor(seed, tagged=0.0)
-    editor.state = {"messages": [{"n": [i], "text": "x" * 50} for i in range(40)], "a": {"b": {}}}
+    rows = [{"n": [i], "text": "x" * 50} for i in range(40)]
+    editor = Editor(seed, tagged=0.0, state={"a": {"b": {}}, "pad": "y" * 20_000, "rows": rows})
     whole = patch_bytes = 0
     shadow = delta.of_tree(copy.deepcopy(editor.state))
     old = copy.deepcopy(editor.state)

@@ -161,8 +161,8 @@ def test_lanes_keep_their_parents_in_a_new_process(store_dir: Path) -> None:
 def test_processes_that_follow_each_other(store_dir: Path, thorough: bool) -> None:
     """Real processes that each write a few waypoints of one large state go on with its patches."""
     store = FileStore(store_dir)
-    editor = Editor(5)
-    editor.state = {"pad": "x" * 70_000, "messages": [], "by_name": {"a": {"n": 1}}}
+    whole = {"pad": "x" * 70_000, "messages": [], "by_name": {"a": {"n": 1}}}
+    editor = Editor(5, state=whole)
     expected: list[Any] = []
     for _ in range(60 if thorough else 8):
         todo = []

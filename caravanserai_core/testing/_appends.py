@@ -1,184 +1,31 @@
-"""The promises of a store as tests, for whoever writes one. Needs pytest, which is not installed along.
-
-    class TestMyStore(StoreTests):
-        @pytest.fixture
-        def store(self, tmp_path):
-            return MyStore(tmp_path / "runs")
-
-        def reopen(self, store):
-            return MyStore(store.url)
-
-        def raw_lines(self, store, run_id):
-            return (folder / run_id).read_bytes().splitlines()
-
-        def raw_runs(self, store):
-            return len(list(folder.iterdir()))
-
-The `raw_…` methods look at what the back end holds without the store under test, so that it
-cannot vouch for itself. The records are sealed by hand here: no journal is needed.
-"""
+"""Tests of appending: all or nothing, compare and append, the three refusals, deletion."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from caravanserai_core.errors import Conflict, StaleWriter
-from caravanserai_core.records import Draft, Record
-from caravanserai_core.stores.base import SELF, Bad, Line, Sealed, Shown
+from caravanserai_core.records import Record
+from caravanserai_core.stores.base import Shown
+from caravanserai_core.testing._base import (
+    Hooks,
+    check_chain,
+    end,
+    raises,
+    records,
+    refuse,
+    run_id_of,
+    without_hint,
+)
+from caravanserai_core.testing._writer import HandWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from caravanserai_core.stores.base import Appended, Store, Tail
-
-    Decide = Callable[[Tail | None, list[Record] | None], None]
-
-HOSTILE_IDS = (
-    "../up",
-    "/etc/absolute",
-    "..",
-    ".",
-    "a\x00b",
-    "a\nb",
-    "x" * 10_000,
-    "CON",
-    "nul.txt",
-    "COM1",
-    "x.",
-    "x ",
-    " x",
-    "agent:main:x",
-    "Ab",
-    "aB",
-    "ab",
-    "\u00e9",
-    "e\u0301",
-    "\U0001f42a",
-    "\ud800",
-    "a/b",
-    "a\\b",
-    "a_b",
-    "a%2Fb",
-    "%",
-    "*",
-    "x'; DROP TABLE runs; --",
-    "https://example.com/?a=b#c",
-    "-rf",
-    "~",
-    ".hidden",
-    "lock",
-)
-"""Names of runs that a path, a glob, a URL, SQL or a file system might misunderstand."""
+    from caravanserai_core.stores.base import Store, Tail
 
 
-class HandWriter:
-    """A writer that seals records by hand: what a store sees of a journal, without one.
-
-    Args:
-        store: where it writes.
-        run_id: the run.
-        epoch: its epoch.
-        name: its nonce.
-
-    Attributes:
-        known: the tail after its last append.
-        newest: number of the newest waypoint it knows.
-        texts: the lines it sealed, as they must stand in the back end, up to their hint.
-        seals: the arguments of each call of its seal function.
-    """
-
-    def __init__(
-        self, store: Store, run_id: str = "run", *, epoch: int = 1, name: str = "w"
-    ) -> None:
-        self.store = store
-        self.run_id = run_id
-        self.epoch = epoch
-        self.name = name
-        self.known: Tail | None = None
-        self.newest = 0
-        self.texts: list[bytes] = []
-        self.seals: list[tuple[Tail | None, list[Record] | None]] = []
-        self.full: tuple[int, Any] = (0, None)
-
-    def open(self) -> Draft:
-        """Draft the record that a segment begins with."""
-        body = b'"data":{"run_id":%b}' % _json(self.run_id)
-        fields = {"format": 1, "generation": 1, "epoch": self.epoch}
-        return Draft("open", fields, by=self.name, body=body)
-
-    def state(self, state: bytes = b"{}", *, lane: str = "") -> Draft:
-        """Draft a waypoint that holds its whole state, given as JSON."""
-        return Draft("waypoint", {"note": ""}, by=self.name, lane=lane, body=b'"state":' + state)
-
-    def patch(self, patch: bytes = b"[]") -> Draft:
-        """Draft a waypoint that builds on the one before it."""
-        fields = {"note": "", "base": self.newest, "full": self.full[0]}
-        return Draft("waypoint", fields, by=self.name, body=b'"patch":' + patch)
-
-    def entry(self, data: bytes = b"null", *, lane: str = "", kind: str = "entry") -> Draft:
-        """Draft a record between two waypoints."""
-        return Draft(kind, {"name": "e"}, by=self.name, lane=lane, body=b'"data":' + data)
-
-    def append(
-        self, *drafts: Draft, decide: Decide | None = None, shown: Shown | None = None
-    ) -> Appended:
-        """Append drafts; `decide` looks at the tail and the news first, and may raise."""
-
-        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            self.seals.append((tail, news))
-            if decide is not None:
-                decide(tail, news)
-            self.newest = max([self.newest, *(record.waypoint for record in news or ())])
-            wanted = list(drafts)
-            if tail is None or tail.rolled:
-                wanted.insert(0, self.open())
-            sealed = self._sealed(tail, wanted, shown)
-            texts[:] = [line.text for line in sealed.lines]
-            return sealed
-
-        texts: list[bytes] = []
-        appended = self.store.append(self.run_id, self.known, self.epoch, seal)
-        self.texts += texts
-        self.known = appended.tail
-        for draft, place in zip(reversed(drafts), reversed(appended.places), strict=False):
-            if draft.body.startswith(b'"state":'):
-                self.full = (appended.tail.seq, place)
-                break
-        return appended
-
-    def _sealed(self, tail: Tail | None, drafts: list[Draft], shown: Shown | None) -> Sealed:
-        first = tail.seq + 1 if tail is not None else 1
-        prev = tail.sum if tail is not None else ""
-        number = self.newest
-        lines: list[Line] = []
-        for index, draft in enumerate(drafts):
-            whole = draft.body.startswith(b'"state":')
-            number += draft.kind == "waypoint"
-            text, prev = draft.seal(
-                seq=first + index, first=first, count=len(drafts), waypoint=number, prev=prev
-            )
-            lines.append(Line(text, SELF if whole else self.full[1]))
-        self.newest = number
-        epoch = max(self.epoch, tail.epoch if tail is not None else 1)
-        rolled = drafts[-1].kind == "roll"
-        return Sealed(lines, first + len(drafts) - 1, prev, epoch, rolled, shown)
-
-
-class StoreTests:
-    """Tests that every store passes. A subclass gives the fixture `store` and three methods."""
-
-    def reopen(self, store: Store) -> Store:
-        """Return the same runs as another process would open them."""
-        raise NotImplementedError
-
-    def raw_lines(self, store: Store, run_id: str) -> list[bytes]:
-        """Return the lines of a run as they lie in the back end, without line ends."""
-        raise NotImplementedError
-
-    def raw_runs(self, store: Store) -> int:
-        """Return how many runs the back end holds."""
-        raise NotImplementedError
+class AppendTests(Hooks):
+    """What `append` and `delete` promise."""
 
     # ------------------------------------------------------------------ appending
 
@@ -189,7 +36,7 @@ class StoreTests:
         writer.append(writer.state(b'{"n":1}'))
         writer.append(writer.entry(b"1"), writer.entry(b"2"), writer.state(b'{"n":2}'))
 
-        assert [_without_hint(line) for line in self.raw_lines(store, "run")] == writer.texts
+        assert [without_hint(line) for line in self.raw_lines(store, "run")] == writer.texts
 
     def test_an_append_returns_the_new_end_and_a_place_for_each_line(self, store: Store) -> None:
         """`Appended` is what the next append begins from."""
@@ -199,7 +46,7 @@ class StoreTests:
 
         assert len(appended.places) == 3
         assert (appended.tail.seq, appended.tail.epoch, appended.tail.rolled) == (3, 1, False)
-        assert _end(self.reopen(store)) == appended.tail
+        assert end(self.reopen(store)) == appended.tail
 
     def test_numbers_are_dense(self, store: Store) -> None:
         """Appends of any size, by two writers in turn, leave no gap and nothing twice."""
@@ -209,8 +56,8 @@ class StoreTests:
             writer = writers[count % 2]
             writer.append(*(writer.entry() for _ in range(count)))
 
-        assert [record.seq for record in _records(store)] == list(range(1, 30))
-        _check_chain(_records(store))
+        assert [record.seq for record in records(store)] == list(range(1, 30))
+        check_chain(records(store))
 
     def test_what_seal_raises_leaves_nothing(self, store: Store) -> None:
         """An append that was given up changes no byte."""
@@ -218,8 +65,8 @@ class StoreTests:
         writer.append(writer.state())
         before = self.raw_lines(store, "run")
 
-        with _raises(KeyError):
-            writer.append(writer.state(), decide=_refuse(KeyError("given up")))
+        with raises(KeyError):
+            writer.append(writer.state(), decide=refuse(KeyError("given up")))
 
         assert self.raw_lines(store, "run") == before
         writer.append(writer.entry())
@@ -229,8 +76,8 @@ class StoreTests:
         """A run exists from its first record on."""
         writer = HandWriter(store)
 
-        with _raises(KeyError):
-            writer.append(writer.state(), decide=_refuse(KeyError("given up")))
+        with raises(KeyError):
+            writer.append(writer.state(), decide=refuse(KeyError("given up")))
 
         assert store.recent("run") is None
         assert list(self.reopen(store).listing()) == []
@@ -255,9 +102,9 @@ class StoreTests:
             thread.join()
 
         assert problems == []
-        records = _records(store)
-        assert [record.seq for record in records] == list(range(1, 122))
-        _check_chain(records)
+        found = records(store)
+        assert [record.seq for record in found] == list(range(1, 122))
+        check_chain(found)
 
     # ------------------------------------------------------------------ compare and append
 
@@ -298,9 +145,9 @@ class StoreTests:
 
         second.append(second.entry())
 
-        records = _records(self.reopen(store))
-        assert [(r.seq, r.by) for r in records] == [(1, "a"), (2, "a"), (3, "a"), (4, "b")]
-        _check_chain(records)
+        found = records(self.reopen(store))
+        assert [(r.seq, r.by) for r in found] == [(1, "a"), (2, "a"), (3, "a"), (4, "b")]
+        check_chain(found)
 
     def test_a_conflict_that_seal_finds_writes_nothing(self, store: Store) -> None:
         """What `seal` raises reaches the caller, and the journal is as it was."""
@@ -310,11 +157,11 @@ class StoreTests:
         first.append(first.state())
         before = self.raw_lines(store, "run")
 
-        def decide(tail: Tail | None, news: list[Record] | None) -> None:
+        def decide(_tail: Tail | None, news: list[Record] | None) -> None:
             if any(record.kind == "waypoint" for record in news or ()):
                 raise Conflict("somebody else was here")
 
-        with _raises(Conflict):
+        with raises(Conflict):
             second.append(second.state(), decide=decide)
 
         assert self.raw_lines(store, "run") == before
@@ -323,42 +170,41 @@ class StoreTests:
         """`StaleWriter` comes from the store, whatever the writer would have decided."""
         old, new = HandWriter(store, name="old"), HandWriter(self.reopen(store), epoch=2)
         old.append(old.state())
-        lease = Draft("lease", {"epoch": 2}, by="new")
-        new.append(lease)
+        new.append(new.draft("lease"))
         before, asked = self.raw_lines(store, "run"), len(old.seals)
 
-        with _raises(StaleWriter):
+        with raises(StaleWriter):
             old.append(old.state())
         late = HandWriter(self.reopen(store), name="late")
-        with _raises(StaleWriter):
+        with raises(StaleWriter):
             late.append(late.state())
 
         assert len(old.seals) == asked
         assert late.seals == []
         assert self.raw_lines(store, "run") == before
         new.append(new.entry())
-        assert _end(store).epoch == 2
+        assert end(store).epoch == 2
 
     def test_an_epoch_outlives_the_end_of_its_segment(self, store: Store) -> None:
         """A stale writer is refused also where the lease lies in an earlier segment."""
         old, new = HandWriter(store, name="old"), HandWriter(self.reopen(store), epoch=3)
         old.append(old.state())
-        new.append(Draft("lease", {"epoch": 3}, by="new"))
-        new.append(Draft("roll", {}, by="new"))
+        new.append(new.draft("lease"))
+        new.append(new.draft("roll"))
         new.append(new.state())
         new.append(new.entry())
 
-        with _raises(StaleWriter):
+        with raises(StaleWriter):
             old.append(old.state())
-        assert _end(self.reopen(store)).epoch == 3
+        assert end(self.reopen(store)).epoch == 3
 
     def test_a_writer_that_knows_nothing_is_told_that_a_run_began(self, store: Store) -> None:
         """News is None where the journal is not the one the writer knows."""
         first, late = HandWriter(store), HandWriter(self.reopen(store))
         tail = first.append(first.state()).tail
 
-        with _raises(KeyError):
-            late.append(late.state(), decide=_refuse(KeyError()))
+        with raises(KeyError):
+            late.append(late.state(), decide=refuse(KeyError()))
 
         assert late.seals == [(tail, None)]
 
@@ -377,7 +223,7 @@ class StoreTests:
         assert fresh.recent("one") is None
         assert fresh.chain("one", 1) == []
         assert fresh.get_note("one", "waypoint-1.md") is None
-        assert [_run_id(listed) for listed in fresh.listing()] == ["two"]
+        assert [run_id_of(listed) for listed in fresh.listing()] == ["two"]
         assert self.raw_runs(store) == 1
         assert not fresh.delete("one")
 
@@ -387,8 +233,8 @@ class StoreTests:
         writer.append(writer.state())
         self.reopen(store).delete("run")
 
-        with _raises(KeyError):
-            writer.append(writer.state(), decide=_refuse(KeyError()))
+        with raises(KeyError):
+            writer.append(writer.state(), decide=refuse(KeyError()))
 
         assert writer.seals[-1] == (None, None)
         assert store.recent("run") is None
@@ -401,8 +247,8 @@ class StoreTests:
         self.reopen(store).delete("run")
         tail = other.append(other.state(b'{"of":"b"}')).tail
 
-        with _raises(KeyError):
-            writer.append(writer.state(), decide=_refuse(KeyError()))
+        with raises(KeyError):
+            writer.append(writer.state(), decide=refuse(KeyError()))
 
         assert writer.seals[-1] == (tail, None)
-        assert {record.by for record in _records(store)} == {"b"}
+        assert {record.by for record in records(store)} == {"b"}

@@ -1,0 +1,193 @@
+"""What a plain Python agent pays: `python -m benchmarks.plain`. See docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import _checkpoint, _cpu, _growth, _peers
+from benchmarks._harness import MS, ROOT, Context, Row, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIGURES: dict[str, Callable[[Context], list[Row]]] = {
+    "checkpoint": _checkpoint.checkpoint,
+    "calls": _checkpoint.calls,
+    "encoding": _cpu.encoding,
+    "import": _cpu.imports,
+    **{name: _growth.growth(name) for name in _growth.TITLES},
+    "runs": _growth.runs,
+}
+
+
+def disk(folder: Path) -> dict[str, Any]:
+    """Measure the disk alone: 1 kB appended and synced; a small file made."""
+    data, path = os.urandom(1024), folder / "disk"
+    path.mkdir(exist_ok=True)
+    sync, create = [], []
+    fd = os.open(path / "appended", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for _ in range(300):
+        os.write(fd, data)
+        start = time.perf_counter_ns()
+        os.fdatasync(fd)
+        sync.append(time.perf_counter_ns() - start)
+    os.close(fd)
+    prefix = time.monotonic_ns()
+    for number in range(300):
+        start = time.perf_counter_ns()
+        os.close(os.open(path / f"{prefix}-{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        create.append(time.perf_counter_ns() - start)
+    return {
+        "fdatasync_p50_ms": statistics.median(sync) / MS,
+        "fdatasync_p99_ms": sorted(sync)[296] / MS,
+        "create_p50_ms": statistics.median(create) / MS,
+        "load": os.getloadavg(),
+    }
+
+
+def machine(folder: Path) -> dict[str, Any]:
+    """Return what the figures depend on, without naming the machine."""
+    import orjson
+
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "orjson": orjson.__version__,
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "file_system": _file_system(folder),
+    }
+
+
+def _file_system(folder: Path) -> str:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    found = [(line.split(" ")[4], line.partition(" - ")[2].split(" ")[0]) for line in mounts]
+    over = [(len(at), kind) for at, kind in found if folder.resolve().is_relative_to(at)]
+    return max(over)[1] if over else "unknown"
+
+
+def measure(
+    names: list[str], folder: Path, peers: Path | None, *, quick: bool, install: bool
+) -> dict[str, Any]:
+    """Take the figures and return the whole result."""
+    wanted = {"checkpoint", "calls"} & set(names)
+    found, missing = _peers.find(peers or folder / "peers", install=install) if wanted else ({}, {})
+    result: dict[str, Any] = {
+        "quick": quick,
+        "machine": machine(folder),
+        "missing": missing,
+        "disk": [disk(folder)],
+        "figures": {},
+    }
+    for name in names:
+        say(f"measuring: {name} …")
+        context = Context(folder, quick, found)
+        rows = FIGURES[name](context)
+        result["figures"][name] = {
+            "rows": [{**vars(row), "ok": row.ok} for row in rows],
+            "raw": context.raw,
+        }
+    result["disk"].append(disk(folder))
+    return result
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the result as a table."""
+    rows = [Row(**{k: v for k, v in row.items() if k != "ok"}) for row in _rows(result)]
+    width = max((len(row.figure) for row in rows), default=0)
+    for row in rows:
+        target = "" if row.target is None else f"≤ {row.target:g} {row.unit}"
+        if row.aim is not None:
+            target += f" (aim {row.aim:g})"
+        verdict = {True: "ok", False: "OVER", None: ""}[row.ok]
+        value = f"{_number(row.value)} {row.unit}"
+        print(f"{row.figure:{width}}  {value:>11}  {target:18} {verdict:4}  {row.detail}".rstrip())
+    calls = result["figures"].get("calls", {}).get("raw", {})
+    if "strace" in calls:
+        print("sync calls: strace not installed")
+    for problem in result["missing"].values():
+        print(f"left out: {problem}")
+    print("\n" + ", ".join(f"{key} {value}" for key, value in result["machine"].items()))
+    for when, found in zip(("before", "after"), result["disk"], strict=False):
+        sync, create = found["fdatasync_p50_ms"] * MS, found["create_p50_ms"] * MS
+        print(
+            f"disk {when}: sync p50 {milliseconds(sync)} p99 "
+            f"{milliseconds(found['fdatasync_p99_ms'] * MS)}, a new file {milliseconds(create)}; "
+            f"load {found['load'][0]:.2f}"
+        )
+    if result["disk"][0]["create_p50_ms"] > 0.15:
+        print("new files are dear: were many deleted just before? See docs/benchmarks.md.")
+    if result["quick"]:
+        print("quick: sizes and repetitions are reduced; this shows only that everything works.")
+
+
+def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for figure in result["figures"].values() for row in figure["rows"]]
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plain", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quick", action="store_true", help="only show that everything works")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=FIGURES,
+        metavar="NAME",
+        default=[*FIGURES],
+        help=f"take these figures: {', '.join(FIGURES)}",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=ROOT / "build",
+        help="folder for the data, on the disk to be measured",
+    )
+    parser.add_argument(
+        "--peers",
+        type=Path,
+        help="folder where the packages to compare with are kept between calls",
+    )
+    parser.add_argument(
+        "--no-install", action="store_true", help="leave out what is not in --peers"
+    )
+    options = parser.parse_args()
+    options.dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="benchmarks-", dir=options.dir)).resolve()
+    peers = options.peers.resolve() if options.peers else None
+    try:
+        result = measure(
+            options.only, folder, peers, quick=options.quick, install=not options.no_install
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # not earlier: see docs/benchmarks.md
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result)
+
+
+if __name__ == "__main__":
+    main()
