@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-_WORDS = (
-    "the agent reads a page and writes down what it found there before it asks the model again "
-).split()
+_SENTENCE = "the agent reads a page and writes down what it found there before it asks the model"
+_WORDS = _SENTENCE.split()
 
 
 def text(seed: int, size: int) -> str:

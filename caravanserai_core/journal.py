@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, delta, reading
 from caravanserai_core.errors import Conflict
-from caravanserai_core.lane import Lane, Prepared
+from caravanserai_core.lane import Lane, Patch, Prepared
 from caravanserai_core.notes import Note, derive, render
 from caravanserai_core.quoting import one_line
-from caravanserai_core.records import FORMAT, Draft, Record, now
+from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Journal:
         self._tail: Tail | None = None
         self._newest = 0
         self._lanes: dict[str, Lane] = {}
+        self._knows_lanes = False
         # The `open` record of the last segment: its body, to repeat in the next, and its seq.
         self._opening: bytes | None = None
         self._opened = 0
@@ -141,7 +142,7 @@ class Journal:
         self.observed = True
         if found is None:
             return None
-        head = self._lanes.get(lane)
+        head = self._head(lane)
         if head is None or not head.seq:
             return []
         if found.chain and found.chain[-1].seq == head.seq:
@@ -158,6 +159,7 @@ class Journal:
         self._known = True
         self._legacy = self.store.legacy(self.run_id)
         if found is None:
+            self._knows_lanes = True
             if self._legacy is not None:
                 self._newest = self._legacy.number
                 self._lanes[""] = Lane(self._newest, 0)
@@ -173,11 +175,23 @@ class Journal:
         else:
             for record in reading.records(self.store, self.run_id, bodies=False):
                 self._take_in(record)
+            self._knows_lanes = True
         for name, lane in self._lanes.items():
             before = lanes.get(name)
             if before is not None and before.seq == lane.seq:
                 self._lanes[name] = before
         return found
+
+    def _head(self, lane: str) -> Lane | None:
+        """Return the head of a lane; the end of a journal alone does not tell all of them."""
+        if lane not in self._lanes and not self._knows_lanes:
+            heads: dict[str, Lane] = {}
+            for record in reading.records(self.store, self.run_id, bodies=False):
+                if record.kind == "waypoint":
+                    heads[record.lane] = Lane(record.waypoint, record.seq, record.place)
+            self._lanes = {**heads, **self._lanes}
+            self._knows_lanes = True
+        return self._lanes.get(lane)
 
     def _take_in(self, record: Record) -> None:
         """Note what a record on disk means for the next one."""
@@ -222,7 +236,7 @@ class Journal:
 
     def number(self, lane: str = "") -> int:
         """Number of the lane's newest waypoint, or 0."""
-        head = self._lanes.get(lane)
+        head = self._head(lane)
         return head.number if head is not None else 0
 
     def entries(self, lane: str = "") -> list[Record]:
@@ -267,7 +281,7 @@ class Journal:
         return self._retry(lambda: self._checkpoint(prepared, note, lane))  # type: ignore[no-any-return]
 
     def _checkpoint(self, prepared: Prepared, note: Note | None, lane: str) -> int:
-        head = self._lanes.get(lane)
+        head = self._head(lane)
         if note is None:
             before = None if head is None else self._shadow_of(head)
             note = derive(before, prepared.node)
@@ -278,20 +292,25 @@ class Journal:
         if patch is None:
             self._roll(prepared.size)
         time = now()
+        # The large digest is made here, before the lock is taken.
+        body = _body(prepared, patch)
+        digest = body_digest(body)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            nonlocal patch
+            nonlocal patch, body, digest
             self._check_news(news, lane)
             parent = self._lanes.get(lane)
             fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
             full = head.full if head is not None and parent is head else None
-            if tail is None or tail.rolled or full is None or full.seq < self._opened:
-                patch = None  # what it builds on is not in this segment, or no longer the head
-            if patch is not None and full is not None:
+            loc: Any = SELF
+            reachable = tail is not None and not tail.rolled and full is not None
+            if patch is not None and full is not None and reachable and full.seq > self._opened:
                 fields["base"], fields["full"] = patch.base, full.seq
-                body, loc = b'"patch":' + patch.data, full.place
-            else:
-                body, loc = b'"state":' + delta.joined(prepared.node), SELF
+                loc = full.place
+            elif patch is not None:
+                # What it builds on is not in this segment, or no longer the head.
+                patch, body = None, _body(prepared, None)
+                digest = body_digest(body)
             if prepared.tagged:
                 fields["tagged"] = True
             number = self._newest + 1
@@ -300,7 +319,9 @@ class Journal:
             if type(fields["note"]) is not str:
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-            draft = Draft("waypoint", fields, by=_writer(), lane=lane, body=body, time=time)
+            draft = Draft(
+                "waypoint", fields, by=_writer(), lane=lane, body=body, digest=digest, time=time
+            )
             # With lanes the live note follows the main one.
             shown = Shown(f"waypoint-{number}.md", text, self._live(()) if lane else None)
             return self._sealed(tail, draft, loc, number, shown=shown)
@@ -344,6 +365,8 @@ class Journal:
     def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes) -> int:
         draft = Draft(kind, fields, by=_writer(), lane=lane, body=body)
         record = Record({**fields, "kind": kind, "lane": lane, "waypoint": 0}, None, "", None)
+
+        self._head(lane)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
             self._check_news(news, lane if kind == "finish" else None)
@@ -522,6 +545,12 @@ class Journal:
             return self._sealed(tail, Draft("roll", {}, by=_writer()), None, self._newest)
 
         self._append(seal)
+
+
+def _body(prepared: Prepared, patch: Patch | None) -> bytes:
+    if patch is None:
+        return b'"state":' + delta.joined(prepared.node)
+    return b'"patch":' + patch.data
 
 
 def _working_folder() -> str:

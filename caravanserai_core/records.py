@@ -134,6 +134,7 @@ class Draft:
         by: str,
         lane: str = "",
         body: bytes = b"",
+        digest: str | None = None,
         time: str | None = None,
     ) -> None:
         self.kind = kind
@@ -143,8 +144,10 @@ class Draft:
         rest.update(fields)
         self.time = rest["time"] = time or now()
         rest["by"] = by
-        if len(body) > _INLINE_BODY:
-            rest["body_sha256"] = hashlib.sha256(body).hexdigest()
+        if digest is None:
+            digest = body_digest(body)
+        if digest:
+            rest["body_sha256"] = digest
         self._rest = orjson.dumps(rest)[1:-1]
 
     def seal(
@@ -183,6 +186,11 @@ class Draft:
             sum_.encode(),
         )
         return line, sum_
+
+
+def body_digest(body: bytes) -> str:
+    """Return what `body_sha256` holds for a body, or "" where the head's sum covers it."""
+    return hashlib.sha256(body).hexdigest() if len(body) > _INLINE_BODY else ""
 
 
 def now() -> str:

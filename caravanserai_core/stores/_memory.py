@@ -96,7 +96,8 @@ class MemoryStore(Store):
         )
         chain = self._chain(records, newest) if newest is not None else []
         since = [r for r in records if newest is not None and r.seq > newest.seq]
-        return Recent(tail, last, records[0], chain, since)
+        opening = next(record for record in reversed(records) if record.kind == "open")
+        return Recent(tail, last, opening, chain, since)
 
     def _chain(self, records: list[Record], newest: Record) -> list[Record]:
         first = newest.head.get("full", newest.seq)

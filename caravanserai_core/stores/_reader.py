@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from caravanserai_core.stores._seam import Files
 
 T = TypeVar("T")
+
+_SEGMENT = re.compile(r"journal-([1-9]\d{0,8})\.jsonl")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -63,6 +66,21 @@ def tail_of(record: Record, mark: Mark, epoch: int) -> Tail:
     return Tail(record.seq, record.sum, epoch, record.kind == "roll", mark)
 
 
+def _stop_of(record: Record, lane: str) -> bool:
+    """Say whether a record is a waypoint of `lane`."""
+    return record.kind == "waypoint" and record.lane == lane
+
+
+def _linked(chain: list[Record]) -> bool:
+    """Say whether the last record of a chain leads, base by base, to a full one."""
+    found = {record.waypoint: record for record in chain if record.kind == "waypoint"}
+    record: Record | None = chain[-1]
+    while record is not None and not record.full:
+        base = found.get(record.head.get("base", 0))
+        record = base if base is not None and base.seq < record.seq else None
+    return record is not None
+
+
 class RunReader:
     """The folder of one run, for reading.
 
@@ -78,11 +96,18 @@ class RunReader:
     def look(self, look: Callable[[], T]) -> T | None:
         """Read without the lock: look again where a writer or a deletion came in between."""
         newest = -1
+        damage: tuple[str, int | None] | None = None
         for _ in range(64):
             try:
                 return look()
             except FileNotFoundError:
                 continue
+            except JournalDamaged as error:
+                # A writer may have cut a torn tail off and written on between two reads of this
+                # look; damage is still there at the next one.
+                if (error.path, error.offset) == damage:
+                    raise
+                damage = (error.path, error.offset)
             except Lost as lost:
                 # A writer may have added this very waypoint since; if not, it is really lost.
                 if lost.newest == newest:
@@ -93,55 +118,95 @@ class RunReader:
     def recent(self) -> Recent | None:
         """Return the end of the journal, or None where nothing is in it."""
         last = self.last_segment()
-        while last > 0:
-            fd = self.open_segment(last, _READ)
+        for segment in (last, last - 1):
+            if segment < 1:
+                break
+            fd = self.open_segment(segment, _READ)
             try:
                 size = self.files.fstat(fd).st_size
-                end = self.end(fd, last, size)
+                end = self.end(fd, segment, size)
                 if end.records:
-                    return self._recent_in(fd, last, end)
+                    return self._recent_in(fd, segment, end)
             finally:
                 self.files.close(fd)
-            last -= 1  # a crash, or a writer at work, between creating a segment and filling it
+            # A crash, or a writer at work, between creating a segment and filling it.
+        if last > 1:
+            raise self.damaged(last - 1, 0, "the segment holds no record")
         self.refuse_lost(0)
+        self.refuse_gap(last)
         return None
 
     def _recent_in(self, fd: int, segment: int, end: End) -> Recent:
         record = end.records[-1]
         self.refuse_lost(record.waypoint)
+        if record.kind == "roll":
+            self.refuse_gap(segment)
         opening = self._opening(fd, segment)
         tail = tail_of(record, Mark(segment, end.size), opening.head.get("epoch", 1))
         chain: list[Record] = []
         since: list[Record] = []
         if record.kind == "waypoint":
             chain = self._chain_to(fd, record)
-        elif record.loc is not None:
-            records = self._whole(fd, Place(segment, record.loc), end.size)
-            if records and records[0].kind == "waypoint" and records[0].lane == record.lane:
+        else:
+            records = self._since_waypoint(fd, record, end.size)
+            if records:
                 chain = self._chain_to(fd, records[0])
                 since = records[1:]
         return Recent(tail, record, opening, chain, since)
 
+    def _since_waypoint(self, fd: int, record: Record, end: int) -> list[Record]:
+        """Read the newest waypoint of a record's lane and all that follows it.
+
+        Empty where that lane has none in this segment: the record then has no hint.
+        """
+        if record.loc is None:
+            return []
+        hint = Place(record.place.segment, record.loc)
+        first = self._record_at(fd, hint)
+        if first is not None and _stop_of(first, record.lane):
+            records = self._whole(fd, hint, end)
+            if not any(_stop_of(later, record.lane) for later in records[1:]):
+                return records
+        # The hint no longer fits: a hand edit moved the lines, or hit the hint itself.
+        found: list[Record] = []
+        for item in self._whole(fd, hint._replace(offset=0), end):
+            if _stop_of(item, record.lane):
+                found.clear()
+            elif not found:
+                continue
+            found.append(item)
+        return found
+
     def _chain_to(self, fd: int, record: Record) -> list[Record]:
-        """Read what a waypoint builds on: one full record, or all between it and the waypoint."""
+        """Read what a waypoint builds on: one full record, or all between it and the waypoint.
+
+        What else stands in between need not be whole.
+
+        Raises:
+            JournalDamaged: a record that the waypoint builds on is not whole.
+        """
         if record.full:
             return [record]
-        if record.loc is None:
-            return self._chain_by_scan(fd, record)
-        start = Place(record.place.segment, record.loc)
-        first = self._record_at(fd, start)
-        if first is None or first.seq != record.head.get("full"):
-            return self._chain_by_scan(fd, record)
-        if first.waypoint == record.head.get("base"):
-            return [first, record]
-        return [*self._whole(fd, start, record.place.offset), record]
-
-    def _chain_by_scan(self, fd: int, record: Record) -> list[Record]:
-        """Find the full record without the hint, which a hand edit may have shifted."""
         segment, end = record.place
-        first = record.head.get("full", 0)
-        items = scan(self._reader(fd), segment, self.path, 0, end, bodies=True)
-        return [*(i for i in items if isinstance(i, Record) and i.seq >= first), record]
+        full = record.head.get("full", 0)
+        hint = Place(segment, record.loc if record.loc is not None else end)
+        first = self._record_at(fd, hint) if hint.offset < end else None
+        if first is None or first.seq != full:
+            hint = Place(segment, 0)  # it no longer fits: a hand edit moved the lines
+        elif first.waypoint == record.head.get("base"):
+            return [first, record]
+        chain: list[Record] = []
+        bad: Bad | None = None
+        for item in scan(self._reader(fd), segment, self.path, hint.offset, end, bodies=True):
+            if isinstance(item, Bad):
+                bad = bad or item
+            elif item.seq >= full:
+                chain.append(item)
+        chain.append(record)
+        if not _linked(chain):
+            offset, why = (bad.offset, bad.why) if bad is not None else (end, "its base is missing")
+            raise self.damaged(segment, offset, why)
+        return chain
 
     def _record_at(self, fd: int, place: Place) -> Record | None:
         start = self.files.read(fd, 64, place.offset)
@@ -167,24 +232,61 @@ class RunReader:
         return records
 
     def chain(self, waypoint: int) -> list[Record]:
-        """Return the records that a waypoint is rebuilt from; empty where there is none."""
-        for segment in range(self.last_segment(), 0, -1):
-            try:
-                fd = self.open_segment(segment, _READ)
-            except FileNotFoundError:
-                continue
-            try:
-                size = self.files.fstat(fd).st_size
-                offset = find_waypoint(self._reader(fd), size, waypoint)
-                if offset is None:
-                    continue
-                record = self._record_at(fd, Place(segment, offset))
-                if record is None:
-                    raise self.damaged(segment, offset, "the waypoint is not whole")
-                return self._chain_to(fd, record)
-            finally:
-                self.files.close(fd)
+        """Return the records that a waypoint is rebuilt from; empty where there is none.
+
+        Raises:
+            JournalDamaged: it was written, and it or what it builds on is not whole.
+        """
+        last = self.last_segment()
+        for segment in range(last, 0, -1):
+            found = self._chain_in(segment, waypoint, newest=segment == last)
+            if found:
+                return found
+        # Rare, so it may cost more: is it in a segment behind a gap, or in a stretch that is
+        # no longer a record?
+        for segment in self._segments_behind(last):
+            found = self._chain_in(segment, waypoint, newest=False)
+            if found:
+                return found
+        bad: Bad | None = None
+        for item in self.scan(bodies=False, start=None):
+            if isinstance(item, Bad):
+                bad = bad or item
+            elif bad is not None and item.waypoint >= waypoint > 0 and item.app[0] == item.seq:
+                raise self.damaged(self._segment_of(bad.path), bad.offset, bad.why)
         return []
+
+    def _chain_in(self, segment: int, waypoint: int, *, newest: bool) -> list[Record]:
+        try:
+            fd = self.open_segment(segment, _READ)
+        except FileNotFoundError:
+            return []
+        try:
+            size = self.files.fstat(fd).st_size
+            offset = find_waypoint(self._reader(fd), size, waypoint)
+            if offset is None:
+                return []
+            record = self._record_at(fd, Place(segment, offset))
+            if newest and (record is None or record.app[1] > 1):
+                # In the newest append, which may not be whole, and is then not there yet.
+                end = self.end(fd, segment, size)
+                if offset >= end.size:
+                    self.refuse_lost(waypoint - 1)
+                    return []
+            if record is None:
+                raise self.damaged(segment, offset, "the waypoint is not whole")
+            return self._chain_to(fd, record)
+        finally:
+            self.files.close(fd)
+
+    def _segments_behind(self, last: int) -> list[int]:
+        """Return the segments that lie behind a missing one."""
+        names = (_SEGMENT.fullmatch(name) for name in self.files.listdir(self.path))
+        return sorted((int(m[1]) for m in names if m and int(m[1]) > last), reverse=True)
+
+    def _segment_of(self, path: str) -> int:
+        match = _SEGMENT.fullmatch(os.path.basename(path))
+        return int(match[1]) if match else 1
 
     def scan(self, *, bodies: bool, start: Place | None) -> Iterator[Record | Bad]:
         """Yield the records of all segments from `start` on, and what is not one."""
@@ -233,7 +335,7 @@ class RunReader:
             if found and loc.rstrip(b"}").isdigit():
                 start = int(loc.rstrip(b"}"))
                 heads = scan(self._reader(fd), segment, self.path, start, size, bodies=False)
-                last = deque(heads, maxlen=1)[0]
+                last = next(iter(deque(heads, maxlen=1)), None)
                 if isinstance(last, Record) and sum(last.app) - 1 == last.seq:
                     return last
         records = self.end(fd, segment, size).records
@@ -306,6 +408,18 @@ class RunReader:
             return
         if newest or _legacy.read(self.path) is None:
             raise Lost(newest)
+
+    def refuse_gap(self, last: int) -> None:
+        """Refuse a journal that goes on behind a segment that is missing.
+
+        Raises:
+            JournalDamaged: acknowledged records were in that segment.
+        """
+        try:
+            self.files.lstat(segment_path(self.path, last + 2))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        raise self.damaged(last + 1, None, f"it is missing, and journal-{last + 2}.jsonl is there")
 
     def lost_error(self, newest: int) -> JournalDamaged:
         """Build the error for a journal that ends before the newest note beside it."""

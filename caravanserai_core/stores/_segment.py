@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _WINDOW = 1 << 16
 _BOM = b"\xef\xbb\xbf"
+_SEQ = re.compile(rb'(?:\xef\xbb\xbf)?\{"len":\[\d+,\d+\],"seq":(\d+),')
 
 
 class Place(NamedTuple):
@@ -146,12 +147,12 @@ def _end_in(buffer: bytes, segment: int, path: str, base: int) -> End | None:
     if base and not first:
         return None
     lines: list[tuple[int, bytes, bool]] = []
-    at = first
-    while at < len(buffer):
-        newline = buffer.find(b"\n", at)
+    position = first
+    while position < len(buffer):
+        newline = buffer.find(b"\n", position)
         stop = len(buffer) if newline < 0 else newline
-        lines.append((at, buffer[at:stop], newline >= 0))
-        at = stop + 1
+        lines.append((position, buffer[position:stop], newline >= 0))
+        position = stop + 1
     parsed: dict[int, Record | Bad] = {}
 
     def line(index: int) -> Record | Bad:
@@ -168,24 +169,44 @@ def _end_in(buffer: bytes, segment: int, path: str, base: int) -> End | None:
                 raise Damaged(last)
             index -= 1
             continue
+        # A hole may have swallowed line ends, so members are found by what they say, not counted.
         begin, count = last.app
-        step = last.seq - begin  # its position in its append
-        if index - step < 0:
-            break
-        group = [line(i) for i in range(index - step, index + 1)]
-        for member in group:
-            if isinstance(member, Bad) and member.complete:
+        group: list[Record] = []
+        at = index
+        while at >= 0:
+            member = line(at)
+            if isinstance(member, Record):
+                if member.app != last.app:
+                    break
+                group.insert(0, member)
+                if member.seq == begin:
+                    break
+            elif member.complete:
                 raise Damaged(member)
-        records = [r for r in group if isinstance(r, Record)]
-        if len(records) == len(group):
-            if [r.seq for r in records] != list(range(begin, last.seq + 1)):
-                raise Damaged(_out_of_order(path, records[0].place.offset))
-            if step == count - 1:
+            at -= 1
+        if at < 0 and base:
+            return None
+        if [member.seq for member in group] == list(range(begin, begin + count)):
+            if len(group) == index - at + 1:
+                _check_order(lines[at - 1][1] if at > 0 else b"", group[0], path)
                 offset, text, newline = lines[index]
-                return End(records, base + offset + len(text) + newline, newline)
+                return End(group, base + offset + len(text) + newline, newline)
+        elif [member.seq for member in group] != sorted({member.seq for member in group}):
+            raise Damaged(_out_of_order(path, group[0].place.offset))
         # The rest of this append is missing or torn: none of it counts.
-        index -= step + 1
+        begun = at >= 0 and group[0].seq == begin
+        index = at - begun
+        before = line(index) if begun and index >= 0 else None
+        if isinstance(before, Bad):
+            raise Damaged(before)  # another append followed it, so it was acknowledged
     return None if base else End([], 0, newline=True)
+
+
+def _check_order(before: bytes, first: Record, path: str) -> None:
+    """Check that the line before an append has a lower number: nobody swapped or doubled lines."""
+    match = _SEQ.match(before)
+    if match is not None and int(match[1]) >= first.seq:
+        raise Damaged(_out_of_order(path, first.place.offset))
 
 
 def _out_of_order(path: str, offset: int) -> Bad:

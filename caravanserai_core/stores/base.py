@@ -80,7 +80,10 @@ class Line(NamedTuple):
 
     Attributes:
         text: the line up to and including its sum, without the closing brace.
-        loc: `SELF`, the `place` of an earlier record, or None: the hint that goes behind it.
+        loc: the hint that goes behind it: `SELF` for a full waypoint, for another waypoint the
+            `place` of the full record it builds on, for any other record that of the newest
+            waypoint of its lane; None where there is none. It saves a search, and nothing
+            depends on it: it is outside the sum.
     """
 
     text: bytes

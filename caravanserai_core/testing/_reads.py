@@ -168,7 +168,8 @@ class ReadTests(Hooks):
         """The next append begins with `open`, and no number or waypoint is lost."""
         writer = HandWriter(store)
         for _ in range(3):
-            writer.append(writer.state(), writer.patch())
+            writer.append(writer.state())
+            writer.append(writer.patch())
             tail = writer.append(writer.draft("roll")).tail
             assert tail.rolled
             assert end(self.reopen(store)) == tail

@@ -68,6 +68,8 @@ class HandWriter:
         newest: number of the newest waypoint it knows.
         texts: the lines it sealed, as they must stand in the back end, up to their hint.
         seals: the arguments of each call of its seal function.
+        full: number and place of its last full waypoint.
+        stop: place of its last waypoint.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class HandWriter:
         self.texts: list[bytes] = []
         self.seals: list[tuple[Tail | None, list[Record] | None]] = []
         self.full: tuple[int, Any] = (0, None)
+        self.stop: Any = None
 
     def draft(
         self, kind: str, fields: dict[str, Any] | None = None, *, lane: str = "", body: bytes = b""
@@ -134,6 +137,10 @@ class HandWriter:
             if draft.body.startswith(b'"state":'):
                 self.full = (appended.tail.seq - back, appended.places[-1 - back])
                 break
+        for back, draft in enumerate(reversed(drafts)):
+            if draft.kind == "waypoint":
+                self.stop = appended.places[-1 - back]
+                break
         return appended
 
     def _sealed(self, tail: Tail | None, drafts: list[Draft], shown: Shown | None) -> Sealed:
@@ -147,7 +154,8 @@ class HandWriter:
             text, prev = draft.seal(
                 seq=first + index, first=first, count=len(drafts), waypoint=number, prev=prev
             )
-            lines.append(Line(text, SELF if whole else self.full[1]))
+            hint = self.full[1] if draft.kind == "waypoint" else self.stop
+            lines.append(Line(text, SELF if whole else hint))
         self.newest = number
         epoch = max(self.epoch, tail.epoch if tail is not None else 1)
         rolled = drafts[-1].kind == "roll"
