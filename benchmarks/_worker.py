@@ -103,7 +103,7 @@ class Ours(Participant):
         if not sync:
             from caravanserai_core.stores._seam import Files
 
-            Files.sync_data = lambda *_: None  # type: ignore[method-assign, assignment]
+            Files.sync_data = lambda *_: None  # type: ignore[method-assign]
 
     def call(self, number: int, state: Any) -> Any:
         self.checkpoint("run", state, states.note(number))
@@ -134,7 +134,7 @@ class Dbos(Participant):
         super().__init__()
         import importlib.metadata
 
-        from dbos import DBOS
+        from dbos import DBOS  # type: ignore[import-not-found, unused-ignore]
 
         self.version = importlib.metadata.version("dbos")
         DBOS(
@@ -192,7 +192,7 @@ class Growth(Participant):
         path = Path(f"{self.run_id}.json")
         path.write_bytes(plain)
         found = measure(Path(".caravanserai") / self.run_id)
-        document = len(self.dumps(getattr(self.work.state, "get", dict)("document", "")))
+        document = len(self.dumps(self.work.state.get("document")))
         return {
             **found,
             "count": self.count,
@@ -212,12 +212,14 @@ class Codec(Participant):
         from caravanserai_core import codec
 
         self.state = states.chat(size)
-        self.calls = {"encode": codec.encode, "dumps": orjson.dumps}
+        self.calls: dict[str, Callable[[Any], Any]] = {
+            "encode": codec.encode,
+            "dumps": orjson.dumps,
+        }
         self.size = len(orjson.dumps(self.state))
 
     def time(self, what: str, n: int) -> Any:
-        call: Callable[[Any], Any] = self.calls[what]
-        state = self.state
+        call, state = self.calls[what], self.state
         return timed(lambda _: None, lambda _, __: call(state), range(n + WARM_UP))
 
     def about(self) -> Any:

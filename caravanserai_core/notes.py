@@ -275,6 +275,8 @@ def _members(node: Shadow) -> dict[str, Shadow] | None:
         if isinstance(found, dict) and tag in found and (tag == "value" or len(found) == 1):
             inner = found[tag]
             found = opened(inner) if isinstance(inner, bytes) else inner
+    if found == b"{}":
+        return {}
     return found if isinstance(found, dict) else None
 
 

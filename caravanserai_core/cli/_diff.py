@@ -14,6 +14,8 @@ from caravanserai_core.errors import UsageError, WaypointNotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from caravanserai_core.cli._runs import Trail
+    from caravanserai_core.reading import Waypoint
     from caravanserai_core.stores import Store
 
 _VALUE = 120
@@ -54,35 +56,43 @@ def diff_(session: Session, before: str, after: str | None, as_json: bool) -> No
     """
     store = session.store
     second = _point(store, after if after is not None else before)
-    first = _point(store, before) if after is not None else _parent(store, *second)
-    old, new = _runs.raw_state(store, *first), _runs.raw_state(store, *second)
+    first = _point(store, before) if after is not None else _parent(store, second)
+    old, new = (_runs.raw_state(store, p.run_id, p.waypoint.number) for p in (first, second))
     changes = list(compare(old, new))
     if as_json:
         _out.print_json([_operation(change) for change in changes])
         return
-    titles = [f"waypoint {number} of {_out.cell(run_id)}" for run_id, number in (first, second)]
-    for sign, title, point in zip("-+", titles, (first, second), strict=True):
-        summary = _out.cell(str(_runs.waypoint(store, *point).note), 300)
-        _out.line(f"{sign * 3} {title}: {summary}")
+    for sign, (run_id, waypoint, _) in (("---", first), ("+++", second)):
+        summary = _out.cell(str(waypoint.note), 300)
+        _out.line(f"{sign} waypoint {waypoint.number} of {_out.cell(run_id)}: {summary}")
     _out.line("\n".join(_line(change) for change in changes) or _nothing(old, new))
 
 
-def _point(store: Store, text: str) -> tuple[str, int]:
+class _Point(NamedTuple):
+    """One side of the comparison."""
+
+    run_id: str
+    waypoint: Waypoint
+    trail: Trail
+
+
+def _point(store: Store, text: str) -> _Point:
     named = _runs.find(store, text)
-    number = _runs.number_at(store, named, _runs.trail(store, named.run_id))
+    trail = _runs.trail(store, named.run_id)
+    number = _runs.number_at(store, named, trail)
     if not number:
         raise WaypointNotFound(f"run {_out.cell(named.run_id)} has no waypoint yet")
-    return named.run_id, number
+    return _Point(named.run_id, _runs.waypoint(store, named.run_id, number, trail), trail)
 
 
-def _parent(store: Store, run_id: str, number: int) -> tuple[str, int]:
-    parent = _runs.waypoint(store, run_id, number).parent
-    if not parent:
+def _parent(store: Store, point: _Point) -> _Point:
+    run_id, waypoint, trail = point
+    if not waypoint.parent:
         raise UsageError(
-            f"waypoint {number} of run {_out.cell(run_id)} has none before it to compare with. "
-            "Name two: caravanserai diff RUN@1 OTHER@1"
+            f"waypoint {waypoint.number} of run {_out.cell(run_id)} has none before it to compare "
+            "with. Name two: caravanserai diff RUN@1 OTHER@1"
         )
-    return run_id, parent
+    return _Point(run_id, _runs.waypoint(store, run_id, waypoint.parent, trail), trail)
 
 
 def _operation(change: Change) -> dict[str, Any]:

@@ -34,12 +34,12 @@ def on_terminal() -> bool:
 
 def line(text: str = "") -> None:
     """Print text that has been made safe already."""
-    click.echo(text)
+    click.echo(text, color=True)  # not stripped: what is printed is safe, or meant (--raw)
 
 
 def note(text: str) -> None:
     """Say something beside the output, on the error stream."""
-    click.echo(visible(text), err=True)
+    click.echo(visible(text), err=True, color=True)
 
 
 def fail(text: str) -> None:

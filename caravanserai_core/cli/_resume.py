@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -104,7 +105,7 @@ def _script(argv: list[str]) -> str | None:
     for part in parts:
         if part in ("-W", "-X", "--check-hash-based-pycs"):
             next(parts, None)
-        elif part == "-" or part.startswith(("-c", "-m")):
+        elif part == "-" or (not part.startswith(("--", "-W", "-X")) and re.match("-.*[cm]", part)):
             return None
         elif not part.startswith("-"):
             return part

@@ -18,12 +18,12 @@ from caravanserai_core.errors import (
     WaypointNotFound,
 )
 from caravanserai_core.quoting import visible
+from caravanserai_core.reading import Waypoint
 from caravanserai_core.stores.base import Bad
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from caravanserai_core.reading import Waypoint
     from caravanserai_core.records import Record
     from caravanserai_core.stores import Store
 
@@ -206,9 +206,24 @@ def number_at(store: Store, named: Named, known: Trail) -> int:
     return points[at]
 
 
-def waypoint(store: Store, run_id: str, number: int) -> Waypoint:
-    """Return a waypoint by its number; see `caravanserai_core.reading.waypoint`."""
+def waypoint(store: Store, run_id: str, number: int, known: Trail) -> Waypoint:
+    """Return a waypoint by its number, also where the end of the journal is damaged.
+
+    Raises:
+        WaypointNotFound: the run has no such waypoint.
+    """
+    for record in known.records:
+        if record.kind == "waypoint" and record.waypoint == number:
+            adapter = _adapter(store, run_id, known)
+            return Waypoint(record, adapter, lambda at: reading.load(store, run_id, at))
     return reading.waypoint(store, run_id, number)
+
+
+def _adapter(store: Store, run_id: str, known: Trail) -> str:
+    first = known.records[0]
+    if first.kind == "open" and first.body is None:  # a long command line: it was skipped
+        first = next(r for r in store.scan(run_id, bodies=True) if not isinstance(r, Bad))
+    return reading.opening(first, run_id).adapter if first.kind == "open" else "?"
 
 
 def raw_state(store: Store, run_id: str, number: int) -> Any:

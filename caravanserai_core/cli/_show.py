@@ -55,8 +55,8 @@ def show_(session: Session, run: str, only_state: bool, raw: bool, as_json: bool
     trail = _runs.trail(store, named.run_id)
     number = _runs.number_at(store, named, trail)
     if number == 0 and only_state:
-        _runs.waypoint(store, named.run_id, 1)  # raises: there is none
-    shown = _runs.waypoint(store, named.run_id, number) if number else None
+        _runs.waypoint(store, named.run_id, 1, trail)  # raises: there is none
+    shown = _runs.waypoint(store, named.run_id, number, trail) if number else None
     since = trail.since(number)
     if only_state:
         _out.print_json(_runs.raw_state(store, named.run_id, number))

@@ -56,7 +56,7 @@ class Fault(Exception):
             if steps and steps[-1] == ".value":
                 kind = content.get("kind") if isinstance(content, dict) else None
                 del steps[-1]
-                if kind == "pydantic" and steps:
+                if type(kind) is str and kind == "pydantic" and steps:
                     del steps[-1]
         elif tag in PAIR_TAGS:
             if isinstance(content, dict) and steps and steps[-1] == ".items":

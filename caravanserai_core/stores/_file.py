@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SEGMENT_SIZE = 1 << 20
 """Bytes; a segment is closed at a full record once it is larger, and 4 × the state."""
 
+_UNREADABLE = "the journal cannot be read"
+
 
 class FileStore(Store):
     """Runs in a folder of the local disk.
@@ -107,16 +109,23 @@ class FileStore(Store):
 
     def recent(self, run_id: str) -> Recent | None:
         reader = self._reader(run_id)
-        return reader.look(reader.recent) if reader is not None else None
+        if reader is None:
+            return None
+        with _folder.typed(_UNREADABLE, reader.path):
+            return reader.look(reader.recent)
 
     def chain(self, run_id: str, waypoint: int) -> list[Record]:
         reader = self._reader(run_id)
-        return reader.chain(waypoint) if reader is not None else []
+        if reader is None:
+            return []
+        with _folder.typed(_UNREADABLE, reader.path):
+            return reader.look(lambda: reader.chain(waypoint)) or []
 
     def scan(self, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
         reader = self._reader(run_id)
         if reader is not None:
-            yield from reader.scan(bodies=bodies, start=start)
+            with _folder.typed(_UNREADABLE, reader.path):
+                yield from reader.scan(bodies=bodies, start=start)
 
     def listing(self) -> Iterator[Listed]:
         try:
@@ -137,10 +146,12 @@ class FileStore(Store):
                 return None
             reader = RunReader(self._files, path)
             return reader.look(lambda: reader.listed(name))
-        except (JournalDamaged, StoreFailed) as error:
-            return Listed(name, None, None, str(error))
         except (StoreRefused, FileNotFoundError):
             return None  # a link, another user's, or deleted just now: not a run of this store
+        except (JournalDamaged, StoreFailed) as error:
+            return Listed(name, None, None, str(error))
+        except OSError as error:
+            return Listed(name, None, None, str(_folder.failed(_UNREADABLE, path, error)))
 
     def put_note(self, run_id: str, shown: Shown) -> None:
         path = self.folder(run_id)
@@ -169,21 +180,18 @@ class FileStore(Store):
         """Give the folder another name, which is the deletion, then remove what is in it."""
         hidden = f"{self.root}/.deleted-{os.urandom(8).hex()}"
         try:
-            if lock:
-                with _folder.locked(self._files, self.root, path, self.timeout, create=False):
-                    # First of all: a writer that waits for this lock must see that it is gone.
-                    self._files.unlink(f"{path}/lock")
+            with _folder.typed("the run cannot be deleted", path):
+                if lock:
+                    with _folder.locked(self._files, self.root, path, self.timeout, create=False):
+                        # The lock goes along, still held: whoever waits for it sees then that it
+                        # no longer has its name, and nobody can make another one before.
+                        self._files.rename(path, hidden)
+                else:
                     self._files.rename(path, hidden)
-            else:
-                self._files.rename(path, hidden)
-            self._files.sync_dir(self.root)
-            _folder.remove_tree(self._files, hidden)
+                _folder.sync_names(self._files, self.root)
+                _folder.remove_tree(self._files, hidden)
         except FileNotFoundError:
             return False
-        except StoreFailed:
-            raise
-        except OSError as error:
-            raise _folder.failed("the run cannot be deleted", path, error) from error
         return True
 
     def legacy(self, run_id: str) -> _legacy.Legacy | None:

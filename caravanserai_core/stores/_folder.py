@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from caravanserai_core.errors import StoreBusy, StoreFailed, StoreRefused
+from caravanserai_core.errors import CaravanseraiError, StoreBusy, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 
     from caravanserai_core.stores._seam import Files
 
+_log = logging.getLogger("caravanserai")
+
 # Locks and appends are not reliable there: each client has its own idea of the file's end.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs", "9p"}
 
 _POLL = 0.0005
 """Seconds between two looks at a held lock, with jitter; a growing pause starves a waiter."""
+
+_cannot_sync: set[int] = set()
+"""Devices of which that was said."""
 
 _open_locks: set[int] = set()
 """Lock files open now: a forked child closes its copies, or they would outlive the parent."""
@@ -36,6 +42,17 @@ def failed(what: str, path: str, error: OSError) -> StoreFailed:
         errno=error.errno,
         filename=path,
     )
+
+
+@contextlib.contextmanager
+def typed(what: str, path: str) -> Iterator[None]:
+    """Turn what the operating system refuses into `StoreFailed`; what is not there stays so."""
+    try:
+        yield
+    except (CaravanseraiError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise failed(what, path, error) from error
 
 
 def refuse_network(root: str) -> None:
@@ -100,15 +117,41 @@ def check_run_folder(files: Files, path: str) -> bool:
 
 def make_folders(files: Files, root: str, path: str) -> None:
     """Make the store's folder and the run's, private from the start, and make them durable."""
-    try:
+    with typed("the run's folder cannot be made", path):
         if not _exists(files, root):
             _make_root(files, root)
         with contextlib.suppress(FileExistsError):
             files.mkdir(path, 0o700)
-        files.sync_dir(root)
-    except OSError as error:
-        raise failed("the run's folder cannot be made", path, error) from error
+        sync_names(files, root)
     check_run_folder(files, path)
+
+
+def sync_names(files: Files, path: str) -> None:
+    """Make the names in a folder durable, where its file system can."""
+    try:
+        files.sync_dir(path)
+    except OSError as error:
+        allow_no_sync(files, path, error)
+
+
+def sync_data(files: Files, fd: int, path: str) -> None:
+    """Make the data of an open file below `path` durable, where its file system can."""
+    try:
+        files.sync_data(fd)
+    except OSError as error:
+        allow_no_sync(files, path, error)
+
+
+def allow_no_sync(files: Files, path: str, error: OSError) -> None:
+    """Go on, after one warning, where a file system cannot sync at all (fsync(2): EINVAL)."""
+    if error.errno != errno.EINVAL:
+        raise error
+    device = files.stat(path).st_dev
+    if device not in _cannot_sync:
+        _cannot_sync.add(device)
+        _log.warning(
+            "%s: this file system cannot sync; a power loss may lose waypoints", visible(path)
+        )
 
 
 def _exists(files: Files, path: str) -> bool:
@@ -127,7 +170,7 @@ def _make_root(files: Files, root: str) -> None:
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
             files.mkdir(path, 0o700)
-        files.sync_dir(os.path.dirname(path))
+        sync_names(files, os.path.dirname(path))
     # State may hold private data: a store inside a project must not be committed by accident.
     ignore = os.path.join(root, ".gitignore")
     with contextlib.suppress(FileExistsError):
@@ -166,23 +209,22 @@ def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) 
             raise failed("the run's lock cannot be opened", name, error) from error
         try:
             _open_locks.add(fd)
-            free = files.lock(fd)
+            with typed("the run's lock cannot be taken", name):
+                free = files.lock(fd)
+                ours = free and _still_named(files, fd, name)
+            if ours:
+                yield fd
+                return
             if free:
-                mine = files.fstat(fd)
-                try:
-                    named = files.stat(name)
-                except FileNotFoundError:
-                    continue
-                if (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev):
-                    yield fd
-                    return
-                continue
+                continue  # it was deleted since it was opened
             holder = "" if deadline and time.monotonic() < deadline else _holder(files, fd)
         finally:
             _open_locks.discard(fd)
-            with contextlib.suppress(OSError):
-                files.unlock(fd)
-            files.close(fd)
+            try:
+                with contextlib.suppress(OSError):
+                    files.unlock(fd)
+            finally:
+                close(files, fd)
         deadline = deadline or time.monotonic() + timeout
         if time.monotonic() >= deadline:
             raise StoreBusy(
@@ -191,6 +233,22 @@ def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) 
                 "is stopped."
             )
         time.sleep(_POLL * (0.5 + os.urandom(1)[0] / 256))
+
+
+def _still_named(files: Files, fd: int, name: str) -> bool:
+    """Say whether the open file is still the one that has the name."""
+    mine = files.fstat(fd)
+    try:
+        named = files.stat(name)
+    except FileNotFoundError:
+        return False
+    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
+
+
+def close(files: Files, fd: int) -> None:
+    """Close a file whose data is already synced, or was only read: an error says nothing more."""
+    with contextlib.suppress(OSError):
+        files.close(fd)
 
 
 def _holder(files: Files, fd: int) -> str:

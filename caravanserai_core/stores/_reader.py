@@ -16,7 +16,7 @@ from caravanserai_core.errors import JournalDamaged, StoreRefused
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import SUFFIX_MAX, Malformed, Record, lengths
 from caravanserai_core.stores import _legacy
-from caravanserai_core.stores._folder import failed
+from caravanserai_core.stores._folder import close, failed
 from caravanserai_core.stores._segment import (
     Damaged,
     End,
@@ -128,7 +128,7 @@ class RunReader:
                 if end.records:
                     return self._recent_in(fd, segment, end)
             finally:
-                self.files.close(fd)
+                close(self.files, fd)
             # A crash, or a writer at work, between creating a segment and filling it.
         if last > 1:
             raise self.damaged(last - 1, 0, "the segment holds no record")
@@ -277,7 +277,7 @@ class RunReader:
                 raise self.damaged(segment, offset, "the waypoint is not whole")
             return self._chain_to(fd, record)
         finally:
-            self.files.close(fd)
+            close(self.files, fd)
 
     def _segments_behind(self, last: int) -> list[int]:
         """Return the segments that lie behind a missing one."""
@@ -301,7 +301,7 @@ class RunReader:
                 name = segment_path(self.path, segment)
                 yield from scan(self._reader(fd), segment, name, offset, size, bodies=bodies)
             finally:
-                self.files.close(fd)
+                close(self.files, fd)
             segment, offset = segment + 1, 0
 
     def listed(self, name: str) -> Listed | None:
@@ -321,7 +321,7 @@ class RunReader:
                     self.refuse_lost(last.waypoint)
                     return Listed(name, self._opening(fd, segment), last, None)
             finally:
-                self.files.close(fd)
+                close(self.files, fd)
             segment -= 1
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from caravanserai_core.errors import StaleWriter
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import SUFFIX_MAX, Record, now
-from caravanserai_core.stores._folder import failed, write_all, write_new
+from caravanserai_core.stores._folder import (
+    close,
+    failed,
+    sync_data,
+    sync_names,
+    typed,
+    write_all,
+    write_new,
+)
 from caravanserai_core.stores._reader import Lost, Mark, RunReader, segment_path, tail_of
 from caravanserai_core.stores._segment import Place
 from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail
@@ -57,33 +64,22 @@ class RunWriter(RunReader):
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
     ) -> Appended:
         """Add records; see `Store.append`. `lock` is the open, locked lock file."""
-        broken = self._broken_segment(lock)
-        fd = -1 if broken else self._open_known(known)
+        fd = -1
         try:
-            if known is not None and fd >= 0:
-                found = Found(known, known.token.segment, known.token.size, 0, newline=True)
-                news: list[Record] | None = []
-            else:
-                try:
-                    fd, found = self._locate()
-                except Lost as lost:
-                    raise self.lost_error(lost.newest) from None
-                news = self._news(known, found.tail)
+            with typed("the journal cannot be read", self.path):
+                fd, found, news = self._find(lock, known)
             tail = found.tail
             if tail is not None and tail.epoch > epoch:
                 raise StaleWriter(
                     f"{visible(self.path)}: a writer with epoch {tail.epoch} took this run over; "
                     f"this one has epoch {epoch} and may not write any more. Nothing was written."
                 )
-            if tail is not None and found.segment <= broken:
-                # A sync failed in this segment: whoever comes next leaves it behind.
-                tail = tail._replace(rolled=True)
             sealed = seal(tail, news)
             if found.torn:
                 self._set_aside(fd, found)
             if tail is None or tail.rolled:
                 if fd >= 0:
-                    self.files.close(fd)
+                    close(self.files, fd)
                     fd = -1
                 segment = found.segment + (tail is not None)
                 appended, fd = self._begin_segment(segment, sealed)
@@ -94,7 +90,39 @@ class RunWriter(RunReader):
             return appended
         finally:
             if fd >= 0:
-                self.files.close(fd)
+                close(self.files, fd)
+
+    def _find(self, lock: int, known: Tail | None) -> tuple[int, Found, list[Record] | None]:
+        """Find the end of the journal, and what came after `known`.
+
+        Returns:
+            The segment it is in, open for appending, or -1 if there is none; the end; the news.
+        """
+        broken = self._broken_segment(lock)
+        fd = -1
+        try:
+            news: list[Record] | None = []
+            if known is not None and known.token.segment > broken:
+                fd = self._open_known(known)
+            if known is not None and fd >= 0:
+                found = Found(known, known.token.segment, known.token.size, 0, newline=True)
+            else:
+                try:
+                    fd, found = self._locate()
+                except Lost as lost:
+                    raise self.lost_error(lost.newest) from None
+                news = self._news(known, found)
+            tail = found.tail
+            if tail is not None and found.segment <= broken:
+                # A sync failed in this segment: whoever comes next leaves it behind.
+                found = found._replace(tail=tail._replace(rolled=True))
+            if found.tail is None or found.tail.rolled:
+                self.refuse_gap(found.segment if found.tail is not None else 0)
+        except BaseException:
+            if fd >= 0:
+                close(self.files, fd)
+            raise
+        return fd, found, news
 
     def _open_known(self, known: Tail | None) -> int:
         """Open the segment that ends with `known`, or return -1 if it no longer does."""
@@ -107,13 +135,16 @@ class RunWriter(RunReader):
             return -1
         except OSError as error:
             raise failed("the journal cannot be opened", self.path, error) from error
-        start = max(0, mark.size - SUFFIX_MAX - 2)
-        end = self.files.read(fd, SUFFIX_MAX + 8, start)
-        # The sum chains back to a random nonce: no other journal ends with it.
-        if len(end) == mark.size - start and known.sum.encode() in end:
-            return fd
-        self.files.close(fd)
-        return -1
+        same = False
+        try:
+            start = max(0, mark.size - SUFFIX_MAX - 2)
+            end = self.files.read(fd, SUFFIX_MAX + 8, start)
+            # The sum chains back to a random nonce: no other journal ends with it.
+            same = len(end) == mark.size - start and known.sum.encode() in end
+        finally:
+            if not same:
+                close(self.files, fd)
+        return fd if same else -1
 
     def _extend(self, lock: int, fd: int, found: Found, sealed: Sealed) -> Appended:
         blob, places = _layout(sealed, found.segment, found.size + (not found.newline))
@@ -126,12 +157,10 @@ class RunWriter(RunReader):
             except OSError as error:
                 raise failed("the waypoint was not written", self.path, error) from error
             try:
-                self.files.sync_data(fd)
+                sync_data(self.files, fd, self.path)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # the file system has no sync: nothing to wait for
-                    self._leave_segment(lock, found.segment)
-                    raise failed("the disk did not keep it", self.path, error) from error
-                _warn_no_sync(self.path)
+                self._leave_segment(lock, found.segment)
+                raise failed("the disk did not keep it", self.path, error) from error
             synced = True
         finally:
             if not synced:  # also on ^C: an append that is not acknowledged is not there
@@ -172,13 +201,8 @@ class RunWriter(RunReader):
                     self._keep_damaged(segment, fd, 0)
                     self.files.truncate(fd, 0)
                 write_all(self.files, fd, blob)
-                try:
-                    self.files.sync_data(fd)
-                except OSError as error:
-                    if error.errno != errno.EINVAL:
-                        raise
-                    _warn_no_sync(self.path)
-                self.files.sync_dir(self.path)
+                sync_data(self.files, fd, self.path)
+                sync_names(self.files, self.path)
             except OSError as error:
                 raise failed("the journal was not written", name, error) from error
             done = True
@@ -186,7 +210,7 @@ class RunWriter(RunReader):
             if not done and fd >= 0:
                 with contextlib.suppress(OSError):
                     self.files.truncate(fd, 0)
-                self.files.close(fd)
+                close(self.files, fd)
         return Appended(_tail(sealed, Mark(segment, len(blob))), places), fd
 
     def _locate(self) -> tuple[int, Found]:
@@ -205,26 +229,27 @@ class RunWriter(RunReader):
                 tail = tail_of(record, Mark(last, end.size), self.epoch(fd))
                 return fd, Found(tail, last, end.size, size - end.size, end.newline)
         except BaseException:
-            self.files.close(fd)
+            close(self.files, fd)
             raise
         if last == 1:
             # Nothing in it was acknowledged, unless notes beside it say otherwise.
             try:
                 self.refuse_lost(0)
             except BaseException:
-                self.files.close(fd)
+                close(self.files, fd)
                 raise
             return fd, Found(None, 1, 0, size, newline=True)
-        self.files.close(fd)
+        close(self.files, fd)
         fd = self.open_segment(last - 1, _APPEND)
         try:
             end = self.end(fd, last - 1, self.files.fstat(fd).st_size)
             if not end.records:
                 raise self.damaged(last - 1, 0, "the segment holds no record")
+            self.refuse_lost(end.records[-1].waypoint)
             tail = tail_of(end.records[-1], Mark(last - 1, end.size), self.epoch(fd))
             return fd, Found(tail._replace(rolled=True), last - 1, end.size, 0, newline=True)
         except BaseException:
-            self.files.close(fd)
+            close(self.files, fd)
             raise
 
     def _set_aside(self, fd: int, found: Found) -> None:
@@ -248,14 +273,14 @@ class RunWriter(RunReader):
         finally:
             self.files.close(copy)
 
-    def _news(self, known: Tail | None, tail: Tail | None) -> list[Record] | None:
+    def _news(self, known: Tail | None, found: Found) -> list[Record] | None:
         """Read what came after `known`; None where `known` is not part of this journal."""
+        tail = found.tail
         if known is None:
             return [] if tail is None else None
         if tail is None:
             return None
         mark: Mark = known.token
-        start = Place(mark.segment, max(0, mark.size))
         try:
             fd = self.open_segment(mark.segment, _READ)
         except FileNotFoundError:
@@ -265,9 +290,16 @@ class RunWriter(RunReader):
             if known.sum.encode() not in self.files.read(fd, mark.size - at, at):
                 return None
         finally:
-            self.files.close(fd)
-        items = self.scan(bodies=False, start=start)
-        return [r for r in items if isinstance(r, Record) and r.seq <= tail.seq]
+            close(self.files, fd)
+        news: list[Record] = []
+        for item in self.scan(bodies=False, start=Place(mark.segment, mark.size)):
+            if isinstance(item, Record):
+                if item.seq <= tail.seq:
+                    news.append(item)
+            elif len(news) < tail.seq - known.seq:
+                segment = self._segment_of(item.path)
+                raise self.damaged(segment, item.offset, item.why)
+        return news
 
 
 def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Place]]:
@@ -287,10 +319,6 @@ def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Plac
 
 def _tail(sealed: Sealed, mark: Mark) -> Tail:
     return Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, mark)
-
-
-def _warn_no_sync(path: str) -> None:
-    _log.warning("%s: this file system cannot sync; a power loss may lose waypoints", visible(path))
 
 
 # ---------------------------------------------------------------------- notes

@@ -127,6 +127,10 @@ MALFORMED: dict[str, tuple[object, str]] = {
         {"$ndarray": {"dtype": "<f8", "shape": [2**40, 2**40], "order": "C", "data": ""}},
         "$",
     ),
+    "ndarray of a large shape": (
+        {"$ndarray": {"dtype": "<f8", "shape": [2**28], "order": "C", "data": ""}},
+        "$",
+    ),
     "ndarray of a negative shape": (
         {"$ndarray": {"dtype": "<f8", "shape": [-1], "order": "C", "data": ""}},
         "$",
@@ -219,6 +223,14 @@ MALFORMED: dict[str, tuple[object, str]] = {
     "inside a model": (
         _object(f"{HERE}:Model", "pydantic", {"fields": {"value": [{"$tuple": 5}]}, "set": []}),
         "$.value[0]",
+    ),
+    "beside a strange kind": (
+        _object(
+            "x:y",
+            {"$ndarray": {"dtype": "<i4", "shape": [2], "order": "C", "data": "AAAAAAAAAAA="}},
+            {"$tuple": 5},
+        ),  # type: ignore[arg-type]
+        "$",
     ),
     "inside a key": ({"m": {"$dict": [[{"$tuple": 5}, 1]]}}, "$.m"),
     "inside pairs that are none": ({"m": {"$dict": [{"a": {"$tuple": 5}}]}}, "$.m"),

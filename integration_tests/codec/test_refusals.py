@@ -94,6 +94,28 @@ class Finalised(Point):
         pass
 
 
+class Hidden:
+    __slots__ = ("secret",)
+
+
+@dataclasses.dataclass(slots=True)
+class Covers(Hidden):
+    a: int = 1
+
+
+@dataclasses.dataclass
+class Computed:
+    a: int
+
+    @property  # type: ignore[no-redef]
+    def a(self) -> int:
+        return 5
+
+    @a.setter
+    def a(self, value: int) -> None:
+        pass
+
+
 class Tool:
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -191,6 +213,8 @@ REFUSED: dict[str, tuple[object, str, str]] = {
     ),
     "attribute of a Counter": ([_with(collections.Counter(), x=1)], "$[0]", "Counter"),
     "attribute of a dataclass": ({"p": _with(Point(1), more=2)}, "$.p", "more"),
+    "slot of a base class": ({"p": _with(Covers(), secret=2)}, "$.p", "secret"),
+    "computed field of a dataclass": ({"p": Computed(1)}, "$.p", "computes"),
     "missing field of a dataclass": ({"p": _empty(Slotted)}, "$.p", "a"),
     "attribute of a model": ([_with(Model(), more=2)], "$[0]", "more"),
     "model never initialised": ([_empty(Model)], "$[0]", "Model"),
@@ -286,6 +310,20 @@ def test_limit_is_the_same_with_and_without_a_trap() -> None:
         plain = _fits([_deep(levels - 1)])
         trapped = _fits([_deep(levels - 1), (1,)])
         assert plain == trapped == (levels <= 200)
+
+
+def test_limit_holds_in_long_lists_and_for_shared_objects() -> None:
+    """Neither the shortcut for lists of dicts nor an object met before hides the depth."""
+    for levels in range(190, 204):
+        assert _fits([{"a": _deep(levels - 2)}] * 20) == (levels <= 200)
+        assert _fits([{"a": _deep(levels - 2), "b": 1}] * 20 + [{"b": (1,)}]) == (levels <= 200)
+    shared = Point(_deep(100))
+    wrapped: object = shared
+    for _ in range(96):
+        wrapped = [wrapped]
+    assert _fits([shared, wrapped, shared])
+    assert not _fits([shared, [wrapped], shared])
+    assert not _fits([[wrapped], shared])
 
 
 def _fits(value: object) -> bool:

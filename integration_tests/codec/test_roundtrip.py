@@ -53,6 +53,7 @@ def test_value_comes_back_exactly(name: str) -> None:
         {"k": value},
         {"$k": value},
         (value, value),
+        {"rows": [value] * 30, "tagged": b""},
         [{"a": 1, "b": value}] * 30,
         Point(value),
         Frozen("f", (value,)),
@@ -164,6 +165,18 @@ def test_large_list_with_one_trap_changes_only_that_element() -> None:
     assert tagged
     assert tree[:333] + tree[334:] == chat[:333] + chat[334:]
     assert same(decode(data, tagged), {"messages": chat})
+
+
+def test_trap_is_found_at_each_place_of_a_long_container() -> None:
+    """No place in a long list or dict escapes, wherever its shortcuts begin and end."""
+    for index in range(200):
+        items: list[object] = [{"a": i} for i in range(200)]
+        items[index] = {"a": (1,)}
+        table = {str(i): item for i, item in enumerate(items)}
+        floats = [0.5] * 200
+        floats[index] = math.inf
+        for state in (items, table, floats):
+            assert same(roundtrip(state), state)
 
 
 def test_bytes_are_written_alike_everywhere() -> None:

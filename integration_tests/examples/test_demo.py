@@ -30,12 +30,14 @@ def run() -> tuple[int, str]:
 
 
 def stop_after(step: int, how: signal.Signals) -> tuple[int, str]:
-    """Start the demo and send it a signal once waypoint `step` lies on the disk."""
+    """Start the demo and send it a signal once waypoint `step` lies on the disk.
+
+    It pauses for a minute after each step, so this is the only step that this start makes.
+    """
     process = start(60)
     note = Path(".caravanserai/demo", f"waypoint-{step}.md")
     deadline = time.monotonic() + 30
     while not note.exists():
-        # A pause of a minute between two steps: the later ones are made by starts of their own.
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -46,7 +48,7 @@ def stop_after(step: int, how: signal.Signals) -> tuple[int, str]:
 
 def test_ctrl_c_after_three_steps_and_again_gives_the_transcript() -> None:
     """^C after step three says how to go on; the next start does steps four and five."""
-    process = start(0.4)
+    process = start(1)
     while not Path(".caravanserai/demo/waypoint-3.md").exists():
         assert process.poll() is None
         time.sleep(0.01)

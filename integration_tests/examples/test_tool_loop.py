@@ -1,4 +1,4 @@
-"""`examples/tool_loop.py`: killed anywhere, no finished model call and no finished tool runs twice."""
+"""`examples/tool_loop.py`, killed anywhere: nothing that is finished runs twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shop(folder: Path) -> list[str]:
 
 
 def test_undisturbed(chat: ScriptedChat, tmp_path: Path) -> None:
-    """Three model calls, three tools; started again it prints the recorded answer and asks nobody."""
+    """Three model calls, three tools; started again it prints its answer and asks nobody."""
     first = finish(start(chat, tmp_path, str(EXAMPLE)))
     again = finish(start(chat, tmp_path, str(EXAMPLE)))
     assert first[-1] == ANSWER
@@ -106,7 +106,7 @@ def expected(events: list[str], number: int) -> tuple[list[int], list[str]]:
 
 
 def test_killed_at_every_event(tmp_path: Path) -> None:
-    """SIGKILL before and after every model call, tool, entry, checkpoint: nothing finished repeats."""
+    """SIGKILL before and after each model call, tool, entry, waypoint: nothing done repeats."""
     events = events_of_a_run(tmp_path / "whole")
     assert [events.count(f"{name} ends") for name in ("model", "tool", "checkpoint")] == [3, 3, 6]
     points = range(1, len(events) + 1)

@@ -192,7 +192,7 @@ def test_killed_at_any_moment(
     program: str, server: Server, tmp_path: Path, thorough: bool
 ) -> None:
     """After each SIGKILL state and note are an acknowledged pair or the next, no effect is lost."""
-    kills = {"small": 500}.get(program, 200) if thorough else {"small": 60}.get(program, 25)
+    kills = 500 if thorough else 60 if program == "small" else 25
     rng = random.Random(program)
     begin = time.monotonic()
     calm = Life(server, program, tmp_path / "calm", "run")

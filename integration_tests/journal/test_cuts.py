@@ -1,0 +1,187 @@
+"""A journal that was cut off: what a crash leaves behind, and what no crash does."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from caravanserai_core import load
+from caravanserai_core.errors import JournalDamaged
+from caravanserai_core.stores import FileStore
+from integration_tests.journal.damage import RUN, Case, Written, parsed
+
+
+def ends(written: Written, name: str) -> list[tuple[int, int]]:
+    """Return (offset behind the line without its line end, newest waypoint up to there)."""
+    found, offset, newest = [(0, 0)], 0, 0
+    for line in written.lines(name):
+        record = parsed(line)
+        offset += len(line)
+        newest = max(newest, record["waypoint"])
+        first, count = record.get("app", (record["seq"], 1))
+        if record["seq"] == first + count - 1:
+            found.append((offset - 1, newest))
+    return found
+
+
+def newest_up_to(written: Written, name: str, cut: int) -> int:
+    """Return the newest waypoint whose append is whole in the first `cut` bytes."""
+    found = [newest for offset, newest in ends(written, name) if offset <= cut]
+    return found[-1] or newest_up_to(written, "journal-1.jsonl", 1 << 30)
+
+
+def cuts(written: Written, *, every: int) -> list[int]:
+    """Return offsets in the last segment: around line ends, in its last records, and some more."""
+    data = written.segments[written.last]
+    last = len(data) - sum(len(line) for line in written.lines(written.last)[-3:])
+    edges = {at + d for at, _ in ends(written, written.last) for d in (-1, 0, 1, 2) if at + d >= 0}
+    return sorted({*range(last, len(data), every), *range(0, last, 23 * every), *edges})
+
+
+def test_a_torn_tail_is_not_there(written: Written, case: Case, thorough: bool) -> None:
+    """Cut at any byte with no note of what is missing: the newest whole waypoint is loaded."""
+    data = written.segments[written.last]
+    for cut in cuts(written, every=1):
+        newest = newest_up_to(written, written.last, cut)
+        case.put(written.last, data[:cut])
+        case.drop_notes(newest)
+
+        assert case.examine() == newest, cut
+
+        if thorough or cut % 5 == 0 or data[cut - 1 : cut] == b"\n":
+            assert case.write_on() == newest + 1, cut
+            kept = [p for p in case.folder.iterdir() if ".damaged-" in p.name]
+            whole = max(at for at, _ in ends(written, written.last) if at <= cut)
+            torn = data[whole:cut].removeprefix(b"\n")
+            assert [p.read_bytes() for p in kept] == ([torn] if torn else []), cut
+        case.reset()
+
+
+def test_a_journal_that_ends_before_its_newest_note_is_damaged(
+    written: Written, case: Case, thorough: bool
+) -> None:
+    """Cut at any byte with the notes in place: acknowledged waypoints are gone, and that is said."""
+    data = written.segments[written.last]
+    for cut in cuts(written, every=1 if thorough else 5):
+        newest = newest_up_to(written, written.last, cut)
+        case.put(written.last, data[:cut])
+
+        outcome = case.examine()
+        refused = case.write_on()
+
+        if newest == written.newest:
+            assert (outcome, refused) == (newest, newest + 1), cut
+        else:
+            assert isinstance(outcome, JournalDamaged), cut
+            assert isinstance(refused, JournalDamaged), cut
+            assert outcome.last_waypoint == newest, cut
+            assert outcome.path.endswith(written.last)
+            whole = max((at for at, _ in ends(written, written.last) if at <= cut), default=0)
+            assert outcome.offset is not None, cut
+            assert whole <= outcome.offset <= whole + 1, cut
+        case.reset()
+
+
+def test_an_earlier_segment_that_was_cut_spoils_only_its_own_waypoints(
+    written: Written, case: Case, thorough: bool
+) -> None:
+    """The newest state needs only the last segment; the rest is found by verify and by at=."""
+    data = written.segments["journal-1.jsonl"]
+    for cut in range(0, len(data), 1 if thorough else 41):
+        case.put("journal-1.jsonl", data[:cut])
+
+        assert case.examine() == written.newest, cut
+        assert case.write_on() == written.newest + 1, cut
+        case.reset()
+
+
+@pytest.mark.parametrize("empty", ["journal-1.jsonl", "journal-2.jsonl"])
+def test_an_empty_file_beside_notes_is_no_fresh_start(
+    written: Written, case: Case, empty: str
+) -> None:
+    """Load refuses, or gives the newest state where the empty segment is not needed."""
+    case.put(empty, b"")
+
+    outcome, refused = case.examine(), case.write_on()
+
+    if empty == written.last:
+        assert isinstance(outcome, JournalDamaged)
+        assert isinstance(refused, JournalDamaged)
+        assert outcome.path.endswith("journal-2.jsonl")
+    else:
+        assert outcome == written.newest
+
+
+@pytest.mark.parametrize("notes", [True, False])
+def test_a_missing_segment_is_no_fresh_start(written: Written, case: Case, notes: bool) -> None:
+    """Whatever lies beside: nothing is begun anew, and later waypoints load by their number."""
+    for name in written.segments:
+        case.put(name, None)
+        if not notes:
+            case.drop_notes(0)
+
+        outcome, refused = case.examine(), case.write_on()
+
+        if notes or name == "journal-1.jsonl":
+            assert isinstance(outcome, JournalDamaged), name
+            assert isinstance(refused, JournalDamaged), name
+        case.reset()
+
+
+def test_every_segment_gone_is_no_fresh_start(written: Written, case: Case) -> None:
+    """Notes without a journal say that there was one."""
+    for name in written.segments:
+        case.put(name, None)
+
+    assert isinstance(case.examine(), JournalDamaged)
+    assert isinstance(case.write_on(), JournalDamaged)
+
+
+def test_a_crash_between_making_a_segment_and_filling_it(written: Written, case: Case) -> None:
+    """An empty or half-written third segment is not there yet, and is used by the next writer."""
+    first = written.segments["journal-1.jsonl"]
+    case.put("journal-2.jsonl", written.segments["journal-2.jsonl"])
+    for left in (b"", first[:1], first[:200], b"\0" * 4096):
+        case.put("journal-3.jsonl", left)
+
+        assert case.examine() == written.newest
+        assert case.write_on() == written.newest + 1
+
+        kept = [p.read_bytes() for p in case.folder.iterdir() if ".damaged-" in p.name]
+        assert kept == ([left] if left else [])
+        assert parsed((case.folder / "journal-3.jsonl").read_bytes().split(b"\n")[0])["seq"] > 10
+        case.reset()
+
+
+def test_holes_that_a_crash_leaves_are_torn(written: Written, case: Case, thorough: bool) -> None:
+    """The file's length can be durable before its data: NUL bytes instead of the last append."""
+    lines = written.lines(written.last)
+    data = written.segments[written.last]
+    start = len(data) - len(lines[-1]) - len(lines[-2])
+    newest = newest_up_to(written, written.last, start)
+    size = len(data) - start
+    holes = [(0, size), (0, size // 2), (size // 2, size), (1, 2), (size - 1, size), (40, 90)]
+    if thorough:
+        holes += [(a, b) for a, b in pairwise(range(0, size, 7))]
+    for begin, stop in holes:
+        torn = bytearray(data[start : start + len(lines[-2])])
+        stop = min(stop, len(torn))
+        torn[begin:stop] = bytes(max(0, stop - begin))
+        case.put(written.last, data[:start] + bytes(torn))
+        case.drop_notes(newest)
+
+        expected = newest if any(begin < len(torn) for _ in (0,)) and b"\0" in torn else newest + 1
+        assert case.examine() == expected, (begin, stop)
+        assert case.write_on() == expected + 1
+        case.reset()
+
+
+def test_torn_bytes_stay_until_somebody_writes(written: Written, case: Case) -> None:
+    """Reading twice gives the same, also when the tail is longer than a record."""
+    data = written.segments[written.last]
+    case.put(written.last, data + b'{"len":[' + b"x" * 100_000)
+
+    assert case.examine() == case.examine() == written.newest
+    assert load(RUN, store=FileStore(case.root)) == written.states[written.newest]
+    assert case.write_on() == written.newest + 1
