@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._harness import MS, Context, Row, Samples, Worker, cold, milliseconds, running
+from benchmarks._harness import (
+    MS,
+    WARM_UP,
+    Context,
+    Row,
+    Samples,
+    Worker,
+    cold,
+    milliseconds,
+    running,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +58,7 @@ def growth(name: str) -> Callable[[Context], list[Row]]:
 
     def figure(context: Context) -> list[Row]:
         folder = context.fresh(name)
-        count = 500 if context.quick else 10_000
+        count = context.waypoints
         found = _grow(folder, name, count)
         context.raw = {
             "waypoints": found.end["count"],
@@ -70,21 +80,22 @@ def _grow(folder: Path, name: str, count: int) -> Measured:
     The two tenths of one run lie minutes apart, and the machine is not the same then.
     """
     tenth = count // 10
+    turns = min(ROUNDS, tenth // 5)
     last, first, encode, built = Samples(), Samples(), Samples(), Samples()
     with (
         Worker("growth", folder, name=name, run_id=_OLD) as old,
         Worker("growth", folder, name=name, run_id=_YOUNG) as young,
     ):
         for _ in range(9):
-            built.rounds.append(old("block", n=tenth - 3)["times"])
+            built.rounds.append(old("block", n=tenth - WARM_UP)["times"])
         old.stop()
         young.stop()
-        for _ in range(ROUNDS):
+        for _ in range(turns):
             with running(old):
-                last.rounds.append(old("block", n=tenth // ROUNDS - 3)["times"])
+                last.rounds.append(old("block", n=tenth // turns - WARM_UP)["times"])
                 encode.rounds.append(old("encode", n=3)["times"])
             with running(young):
-                first.rounds.append(young("block", n=tenth // ROUNDS - 3)["times"])
+                first.rounds.append(young("block", n=tenth // turns - WARM_UP)["times"])
         old.go_on()
         return Measured(last, first, encode, built, old("end"))
 

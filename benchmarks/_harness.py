@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks._worker import WARM_UP as WARM_UP
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -59,19 +61,21 @@ class Context:
     Attributes:
         folder: where its data goes; nothing in it is deleted before the end.
         quick: only show that it works.
+        waypoints: how many the long runs have.
         peers: folder of each package to compare with that is there.
         raw: what was measured, for the JSON document.
     """
 
     folder: Path
     quick: bool
+    waypoints: int
     peers: dict[str, Path]
     raw: dict[str, Any] = field(default_factory=dict)
 
     def fresh(self, name: str) -> Path:
         """Make a folder in which new files cost what they usually do; see `settle`."""
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
-        settle(folder / "settle", 3 if self.quick else 30)
+        settle(folder / "settle", 0.2 if self.quick else 30)
         return folder
 
 

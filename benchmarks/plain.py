@@ -34,7 +34,7 @@ FIGURES: dict[str, Callable[[Context], list[Row]]] = {
 def disk(folder: Path, *, quick: bool) -> dict[str, Any]:
     """Measure the disk alone: 1 kB appended and synced; an empty file made."""
     path = Path(tempfile.mkdtemp(prefix="disk-", dir=folder))
-    create = settle(path / "settle", 3 if quick else 30)
+    create = settle(path / "settle", 0.2 if quick else 30)
     data, sync = os.urandom(1024), []
     fd = os.open(path / "appended", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for _ in range(300):
@@ -75,12 +75,15 @@ def _file_system(folder: Path) -> str:
     return max(over)[1] if over else "unknown"
 
 
-def measure(
-    names: list[str], folder: Path, peers: Path | None, *, quick: bool, install: bool
-) -> dict[str, Any]:
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Take the figures and return the whole result."""
-    wanted = {"checkpoint", "calls"} & set(names)
-    found, missing = _peers.find(peers or folder / "peers", install=install) if wanted else ({}, {})
+    names, quick = options.only, options.quick
+    found: dict[str, Path] = {}
+    missing: dict[str, str] = {}
+    if {"checkpoint", "calls"} & set(names):
+        peers = (options.peers or folder / "peers").resolve()
+        found, missing = _peers.find(peers, install=not options.no_install)
+    waypoints = options.waypoints or (500 if quick else 10_000)
     result: dict[str, Any] = {
         "quick": quick,
         "machine": machine(folder),
@@ -90,7 +93,7 @@ def measure(
     }
     for name in names:
         say(f"measuring: {name} …")
-        context = Context(folder, quick, found)
+        context = Context(folder, quick, waypoints, found)
         rows = FIGURES[name](context)
         result["figures"][name] = {
             "rows": [{**vars(row), "ok": row.ok} for row in rows],
@@ -168,14 +171,19 @@ def main() -> None:
     parser.add_argument(
         "--no-install", action="store_true", help="leave out what is not in --peers"
     )
+    parser.add_argument(
+        "--waypoints",
+        type=int,
+        metavar="N",
+        help="length of the long runs, at least 100; 10,000, or 500 with --quick",
+    )
     options = parser.parse_args()
+    if options.waypoints is not None and options.waypoints < 100:
+        parser.error("--waypoints is at least 100")
     options.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-", dir=options.dir)).resolve()
-    peers = options.peers.resolve() if options.peers else None
     try:
-        result = measure(
-            options.only, folder, peers, quick=options.quick, install=not options.no_install
-        )
+        result = measure(options, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # not earlier: see docs/benchmarks.md
     if options.json:

@@ -54,7 +54,7 @@ def resumable(
     arguments it goes on from the last state. `again(f)(run_id, state)` starts afresh.
 
     Args:
-        fn: a plain or async function. (A generator function gets its state and no more: its end
+        fn: a plain or async function or method. (A generator function gets its state and no more: its end
             is not recorded.)
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         must_exist: refuse to begin a new run.
@@ -81,13 +81,18 @@ def again(fn: F) -> F:
     if made is None:
         raise UsageError("again() takes a function under @resumable")
     inner, store, must_exist = made
-    return cast("F", resumable_with(inner, store, must_exist, fresh=True))
+    afresh = resumable_with(inner, store, must_exist, fresh=True)
+    owner = getattr(fn, "__self__", None)
+    return cast("F", afresh if owner is None else afresh.__get__(owner))
 
 
 def resumable_with(fn: F, store: StoreLike, must_exist: bool, *, fresh: bool) -> F:
     """Build the wrapper for `resumable` and `again`."""
     wrapper: Any
-    if inspect.iscoroutinefunction(fn):
+    if next(iter(inspect.signature(fn).parameters), "") in ("self", "cls"):
+        wrapper = _method(fn, store, must_exist, fresh=fresh)
+
+    elif inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)
         async def wrapper(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -132,6 +137,29 @@ def resumable_with(fn: F, store: StoreLike, must_exist: bool, *, fresh: bool) ->
 
     wrapper.__resumable__ = (fn, store, must_exist)
     return cast("F", wrapper)
+
+
+def _method(fn: Callable[..., Any], store: StoreLike, must_exist: bool, *, fresh: bool) -> Any:
+    """Build the wrapper for a method: `self` is no part of what identifies a call."""
+
+    def bound(owner: Any) -> Callable[..., Any]:
+        method: Any = functools.update_wrapper(functools.partial(fn, owner), fn)
+        del method.__wrapped__  # a signature would be read there, with its `self`
+        return resumable_with(method, store, must_exist, fresh=fresh)
+
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def awaited(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return await bound(owner)(*args, **kwargs)
+
+        return awaited
+
+    @functools.wraps(fn)
+    def called(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return bound(owner)(*args, **kwargs)
+
+    return called
 
 
 class _Call:

@@ -6,8 +6,8 @@ on from something that never was. So `decode(encode(v)) == v`, types included, a
 in the same order - or `UnserialisableState` before anything is written.
 
 What JSON cannot hold is tagged, readably: `{"$tuple": [1, 2]}`. `_scan` finds out whether orjson
-may write a value as it is, `_plain` is the slow way for all others, `_tags`, `_numpy` and
-`_program` know the types, `_types` the names, `_decode` the way back.
+may write a value as it is; if not, `_plain` puts the tags in. `_tags`, `_values`, `_numpy`,
+`_program` and `_pydantic` know the types, `_types` the names, `_decode` the way back.
 """
 
 from __future__ import annotations
@@ -152,15 +152,14 @@ def _pieces(
     session.clear()
     try:
         plain = Plain(session, dumps, checked=False)
-        return build(plain.encode(value), dumps), plain.tagged
+        return build(plain.encode(value), dumps), plain.tagged or bool(session.forms)
     except _FOUND:
         pass
     # Now with all checks: this run either succeeds or knows the path of what is in the way.
     session.clear()
     plain = Plain(session, dumps, checked=True)
-    tree = plain.encode(value)
     try:
-        return build(tree, dumps), plain.tagged
+        return build(plain.encode(value), dumps), plain.tagged
     except _Trap as trap:
         raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
 

@@ -32,6 +32,15 @@ _TOO_DEEP = (
 _CHANGED = "changed by another thread while it was being saved; hold a lock, or save a copy"
 
 
+def _place(container: Any, index: int) -> str:
+    """The step of a path to an element of a list or to the value at a place of a dict."""
+    if type(container) is list:
+        return f"[{index}]"
+    keys = list(container)
+    # A dict that another thread changes meanwhile may be shorter than it was.
+    return step(keys[index]) if index < len(keys) else "[?]"
+
+
 class Plain:
     """One run of the explicit encoder.
 
@@ -110,7 +119,7 @@ class Plain:
                 if new is not item:
                     changes[index] = new
         except Fault as fault:
-            fault.steps.append(f"[{index}]" if is_list else step(list(container)[index]))
+            fault.steps.append(_place(container, index))
             raise
         if len(container) != len(values):
             raise Fault(_CHANGED)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from caravanserai_core.codec import _program, _tags, _values
 from caravanserai_core.codec._fault import Fault, clean, type_name
+from caravanserai_core.codec._refuse import is_secret
 from caravanserai_core.codec._strict import strict
 from caravanserai_core.errors import UnknownType, UsageError
 
@@ -101,6 +102,8 @@ def register_codec(
         raise UsageError("register_codec: the first argument must be a class")
     if cls in _tags.EXACT or cls in _JSON_TYPES or _late(cls) is not None:
         raise UsageError(f"register_codec: {type_name(cls)} is kept exactly as it is")
+    if is_secret(cls):
+        raise UsageError(f"register_codec: {type_name(cls)} is a secret, which no file may hold")
     with _lock:
         _claim(cls, [name])
         _names[cls] = name
@@ -255,8 +258,9 @@ def _program_form(cls: type) -> Callable[[Any], dict[str, Any]] | None:
     plan = _plan(cls)
     if plan is None:
         return None
-    head: dict[str, Any] = {"type": _names.get(cls), "kind": plan.kind}
-    if head["type"] is None:
+    name = _names.get(cls)
+    head: dict[str, Any] = {"type": name, "kind": plan.kind}
+    if name is None:
         if hasattr(cls, "__del__"):
             raise Fault(f"the type {type_name(cls)} {_FINALIZER}")
         module, qualname = _own_name(cls)
@@ -266,10 +270,10 @@ def _program_form(cls: type) -> Callable[[Any], dict[str, Any]] | None:
                 "its own name; define it at the top of a module, or give it a name: "
                 'register_type(cls, name="...")'
             )
-        head["type"] = f"{module}:{qualname}"
-        if _classes.get(head["type"], cls) is not cls:
+        name = head["type"] = f"{module}:{qualname}"
+        if _classes.get(name, cls) is not cls:
             raise Fault(
-                f"the name of the {plan.kind} {clean(head['type'])} is an alias of another class, "
+                f"the name of the {plan.kind} {clean(name)} is an alias of another class, "
                 'which it would come back as; give it a name: register_type(cls, name="...")'
             )
         script = _script() if module == "__main__" else None

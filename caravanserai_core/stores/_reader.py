@@ -291,14 +291,18 @@ class RunReader:
     def scan(self, *, bodies: bool, start: Place | None) -> Iterator[Record | Bad]:
         """Yield the records of all segments from `start` on, and what is not one."""
         segment, offset = start or Place(1, 0)
+        empty: Bad | None = None
         while True:
             try:
                 fd = self.open_segment(segment, _READ)
             except FileNotFoundError:
                 return
+            if empty is not None:
+                yield empty  # the newest one may be empty, if a crash came before its first append
             try:
                 size = self.files.fstat(fd).st_size
                 name = segment_path(self.path, segment)
+                empty = None if size else Bad(name, 0, 0, complete=True, why="the file is empty")
                 yield from scan(self._reader(fd), segment, name, offset, size, bodies=bodies)
             finally:
                 close(self.files, fd)
@@ -385,14 +389,17 @@ class RunReader:
     def last_segment(self) -> int:
         """Return the highest segment number; they are dense, so no folder is listed."""
         segment = 0
-        while True:
-            try:
-                self.files.lstat(segment_path(self.path, segment + 1))
-            except (FileNotFoundError, NotADirectoryError):
-                return segment
-            except OSError as error:
-                raise failed("the journal cannot be read", self.path, error) from error
+        while self.exists(segment + 1):
             segment += 1
+        return segment
+
+    def exists(self, segment: int) -> bool:
+        """Say whether there is a segment of this number, or anything else of its name."""
+        try:
+            self.files.lstat(segment_path(self.path, segment))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def refuse_lost(self, newest: int) -> None:
         """Refuse a journal that ends before the newest note beside it.
@@ -415,18 +422,24 @@ class RunReader:
         Raises:
             JournalDamaged: acknowledged records were in that segment.
         """
-        try:
-            self.files.lstat(segment_path(self.path, last + 2))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        raise self.damaged(last + 1, None, f"it is missing, and journal-{last + 2}.jsonl is there")
+        if self.exists(last + 2):
+            why = f"it is missing, and journal-{last + 2}.jsonl is there"
+            raise self.damaged(last + 1, None, why)
 
     def lost_error(self, newest: int) -> JournalDamaged:
         """Build the error for a journal that ends before the newest note beside it."""
         segment = max(1, self.last_segment())
         what = f"ends at waypoint {newest}" if newest else "is missing or empty"
         why = f"it {what}, but waypoint-{newest + 1}.md lies beside it"
-        return self.damaged(segment, None, why, newest)
+        try:
+            fd = self.open_segment(segment, _READ)
+        except FileNotFoundError:
+            return self.damaged(segment, None, why, newest)
+        try:
+            end = self.end(fd, segment, self.files.fstat(fd).st_size)
+            return self.damaged(segment, end.size, why, newest)
+        finally:
+            close(self.files, fd)
 
     def damaged(
         self, segment: int, offset: int | None, why: str, last: int | None = None

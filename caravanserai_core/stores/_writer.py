@@ -129,6 +129,8 @@ class RunWriter(RunReader):
         if known is None:
             return -1
         mark: Mark = known.token
+        if self.exists(mark.segment + 1):
+            return -1
         try:
             fd = self.files.open(segment_path(self.path, mark.segment), _APPEND)
         except FileNotFoundError:
@@ -141,6 +143,7 @@ class RunWriter(RunReader):
             end = self.files.read(fd, SUFFIX_MAX + 8, start)
             # The sum chains back to a random nonce: no other journal ends with it.
             same = len(end) == mark.size - start and known.sum.encode() in end
+            same = same and end.endswith(b"\n")  # a hand edit may have lost the last line end
         finally:
             if not same:
                 close(self.files, fd)

@@ -95,7 +95,7 @@ def test_a_terminal_gets_nothing_but_colours(terminal: Callable[..., Any], colou
     """On a terminal the same; with NO_COLOR not a single escape sequence."""
     make(HOSTILE_ID)
     for args in verbs(HOSTILE_ID):
-        shown = terminal(*args, **({} if colour else {"NO_COLOR": "1"})).text
+        shown = terminal(*args, typed="n\n", **({} if colour else {"NO_COLOR": "1"})).text
         plain = COLOUR.sub("", shown) if colour else shown
         found = UNSAFE.search(plain)
         assert found is None, (args, found, shown)

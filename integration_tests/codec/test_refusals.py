@@ -453,6 +453,7 @@ def test_little_room_on_the_stack_gives_a_typed_error() -> None:
         lambda: register_codec(dict, name="d", encode=list, decode=dict),
         lambda: register_codec(tuple, name="t", encode=list, decode=tuple),
         lambda: register_codec(pathlib.PosixPath, name="p", encode=str, decode=pathlib.PosixPath),
+        lambda: register_codec(pydantic.SecretStr, name="s", encode=str, decode=pydantic.SecretStr),
         lambda: register_codec(numpy.ndarray, name="n", encode=list, decode=numpy.array),
         lambda: (
             register_type(Point, aliases=["test-taken"]),

@@ -1,0 +1,458 @@
+"""`@resumable` and `resumable_iterate`: the same line starts, goes on, and returns."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caravanserai import (
+    MemoryStore,
+    RunNotFound,
+    UnserialisableState,
+    UsageError,
+    acheckpoint,
+    again,
+    checkpoint,
+    current_run,
+    get_waypoint,
+    history,
+    list_runs,
+    load,
+    remark,
+    resumable,
+    resumable_iterate,
+)
+from integration_tests.api.helpers import forget_everything, process
+
+
+class Crash(Exception):
+    """What stops a loop in these tests."""
+
+
+worked: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_worked() -> None:
+    worked.clear()
+
+
+def status() -> str:
+    """The status of the only run."""
+    (info,) = list_runs()
+    return info.status
+
+
+@resumable
+def steps(run_id: str, state: dict[str, Any], until: int = 5, *, crash_at: int = 0) -> Any:
+    """Five steps, and a result of a type that JSON does not have."""
+    while state["step"] < until:
+        state["step"] += 1
+        worked.append(state["step"])
+        if state["step"] == crash_at:
+            raise Crash(f"step {crash_at} went wrong")
+        checkpoint(run_id, state, f"finished step {state['step']}")
+    return ("result", state["step"])
+
+
+@resumable
+async def async_steps(run_id: str, state: dict[str, Any], crash_at: int = 0) -> Any:
+    """The same in async code."""
+    while state["step"] < 5:
+        state["step"] += 1
+        worked.append(state["step"])
+        if state["step"] == crash_at:
+            raise Crash(f"step {crash_at} went wrong")
+        await acheckpoint(run_id, state, f"finished step {state['step']}")
+        await asyncio.sleep(0)
+    return ("result", state["step"])
+
+
+def call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call one of the two."""
+    if name == "steps":
+        return steps(*args, **kwargs)
+    return asyncio.run(async_steps(*args, **kwargs))
+
+
+BOTH = pytest.mark.parametrize("name", ["steps", "async_steps"])
+
+
+@BOTH
+def test_goes_on_after_a_failure(name: str) -> None:
+    """The failed run says why; the next call starts behind the last waypoint."""
+    with pytest.raises(Crash):
+        call(name, "run", {"step": 0}, crash_at=3)
+    assert status() == "failed"
+    latest = Path(".caravanserai/run/latest.md").read_text()
+    assert latest.startswith("# Waypoint 2 ")
+    assert 'Since then: the run failed at ' in latest
+    assert "step 3 went wrong" in latest
+    assert "Start it again to go on." in latest
+    forget_everything()
+    assert call(name, "run", {"step": 0}) == ("result", 5)
+    assert worked == [1, 2, 3, 3, 4, 5]
+    assert status() == "finished"
+    assert len(history("run")) == 5
+
+
+@BOTH
+def test_finished_job_returns_its_result_and_does_no_work(name: str) -> None:
+    """The same call again gives what was recorded, exactly, also in a new process."""
+    assert call(name, "run", {"step": 0}) == ("result", 5)
+    worked.clear()
+    for _ in range(2):
+        forget_everything()
+        # The state given is no part of the call: it may differ.
+        result = call(name, "run", {"step": 3})
+        assert result == ("result", 5)
+        assert type(result) is tuple
+    assert worked == []
+    assert len(history("run")) == 5
+
+
+def test_other_arguments_go_on_from_the_last_state() -> None:
+    """A call with other arguments is other work on the same state."""
+    assert steps("run", {"step": 0}) == ("result", 5)
+    assert steps("run", {"step": 0}, 7) == ("result", 7)
+    assert worked == [1, 2, 3, 4, 5, 6, 7]
+    assert steps("run", {"step": 0}, 7) == ("result", 7)
+    assert worked[5:] == [6, 7]
+    assert status() == "finished"
+
+
+def test_other_function_is_not_given_the_result() -> None:
+    """A result belongs to the function that returned it; another one gets the state."""
+
+    @resumable
+    def other(run_id: str, state: dict[str, Any]) -> str:
+        return f"other work on {state}"
+
+    assert steps("run", {"step": 0}) == ("result", 5)
+    assert other("run", {}) == "other work on {'step': 5}"
+    assert other("run", {}) == "other work on {'step': 5}"
+
+
+def test_again_starts_afresh() -> None:
+    """It ignores the recorded result and state, and continues the run's numbers."""
+    assert steps("run", {"step": 0}) == ("result", 5)
+    assert again(steps)("run", {"step": 3}) == ("result", 5)
+    assert worked == [1, 2, 3, 4, 5, 4, 5]
+    assert [w.number for w in history("run")] == list(range(1, 8))
+    assert steps("run", {"step": 0}) == ("result", 5)
+    assert asyncio.run(again(async_steps)("run", {"step": 4})) == ("result", 5)
+    with pytest.raises(UsageError):
+        again(len)
+
+
+def test_must_exist(store_dir: Path) -> None:
+    """Where a run must not begin by accident, an unknown id is an error."""
+
+    @resumable(must_exist=True)
+    def work(run_id: str, state: Any) -> Any:
+        return state
+
+    with pytest.raises(RunNotFound):
+        work("mistyped", {"n": 0})
+    assert not store_dir.exists()
+    checkpoint("run", {"n": 1})
+    assert work("run", {"n": 0}) == {"n": 1}
+
+
+def test_store_of_the_decorator() -> None:
+    """All that the function's run writes goes there; nothing here."""
+    store = MemoryStore()
+
+    @resumable(store=store)
+    def work(run_id: str, state: Any) -> Any:
+        current_run().checkpoint({"n": 1})
+        return "done"
+
+    assert work("run", {}) == "done"
+    assert [info.status for info in list_runs(store=store)] == ["finished"]
+    assert list_runs() == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_interrupted_job_is_stopped(error: type[BaseException]) -> None:
+    """^C is no failure; no waypoint claims what was not done, and the next call goes on."""
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any]) -> str:
+        while state["n"] < 3:
+            state["n"] += 1
+            if state["n"] == 2 and not worked:
+                worked.append(2)
+                raise error
+            checkpoint(run_id, state)
+        return "done"
+
+    with pytest.raises(error):
+        work("run", {"n": 0})
+    assert status() == "stopped"
+    assert load("run") == {"n": 1}
+    assert len(history("run")) == 1
+    forget_everything()
+    assert work("run", {"n": 0}) == "done"
+    assert [w.state["n"] for w in history("run")] == [1, 2, 3]
+
+
+def test_failure_before_the_first_waypoint() -> None:
+    """A job that fails at once is in the list as failed, and begins with the caller's state."""
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any]) -> Any:
+        if not worked:
+            worked.append(1)
+            raise Crash
+        return state
+
+    with pytest.raises(Crash):
+        work("run", {"n": 0})
+    assert status() == "failed"
+    latest = Path(".caravanserai/run/latest.md").read_text()
+    assert latest.startswith("# No waypoint yet\n\nSince then: the run failed at ")
+    assert "Crash" in latest
+    assert work("run", {"n": 7}) == {"n": 7}
+
+
+def test_result_that_cannot_be_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller gets it; a warning says that it is not recorded; the next call goes on."""
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any]) -> Any:
+        worked.append(state["n"])
+        checkpoint(run_id, {"n": state["n"] + 1})
+        return {"handle": object()}
+
+    caplog.set_level(logging.WARNING, "caravanserai")
+    assert "handle" in work("run", {"n": 0})
+    assert "$.handle" in caplog.text
+    assert "run run is finished" in caplog.text
+    assert status() == "finished"
+    forget_everything()
+    assert "handle" in work("run", {"n": 0})
+    assert worked == [0, 1]
+
+
+def test_state_that_cannot_be_kept_fails_the_job() -> None:
+    """The failure names the path, in the list's note too."""
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any]) -> None:
+        checkpoint(run_id, {"n": 1})
+        checkpoint(run_id, {"rows": [{"f": print}]})
+
+    with pytest.raises(UnserialisableState, match=r"\$\.rows\[0\]\.f"):
+        work("run", {})
+    assert status() == "failed"
+    assert "$.rows[0].f" in Path(".caravanserai/run/latest.md").read_text()
+    assert load("run") == {"n": 1}
+
+
+def test_keys_that_are_numbers_are_found_again() -> None:
+    """Rounds that are done are not done again because their keys became texts."""
+
+    @resumable
+    def rounds(run_id: str, done: dict[int, str], crash_at: int = 0) -> int:
+        for n in range(1, 6):
+            if n in done:
+                continue
+            if n == crash_at:
+                raise Crash
+            worked.append(n)
+            done[n] = "done"
+            checkpoint(run_id, done)
+        return len(done)
+
+    with pytest.raises(Crash):
+        rounds("run", {}, crash_at=4)
+    forget_everything()
+    assert rounds("run", {}) == 5
+    assert worked == [1, 2, 3, 4, 5]
+
+
+def test_arguments_that_cannot_be_compared() -> None:
+    """With a client as argument the job runs and resumes; its result is not given to anybody."""
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any], client: Any) -> str:
+        worked.append(state["n"])
+        checkpoint(run_id, {"n": state["n"] + 1})
+        return "done"
+
+    assert work("run", {"n": 0}, object()) == "done"
+    assert work("run", {"n": 0}, object()) == "done"
+    assert worked == [0, 1]
+
+
+def test_keywords_and_positions() -> None:
+    """All of a call's arguments may be keywords; the order of keywords does not matter."""
+    assert steps(run_id="run", state={"step": 0}, until=2, crash_at=0) == ("result", 2)
+    assert steps(run_id="run", crash_at=0, until=2, state={"step": 0}) == ("result", 2)
+    assert worked == [1, 2]
+    assert load("run") == {"step": 2}
+
+
+class Agent:
+    """A class with jobs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @resumable
+    def work(self, run_id: str, state: dict[str, Any], by: int = 1) -> Any:
+        """A method."""
+        worked.append((self.name, state["n"]))
+        checkpoint(run_id, {"n": state["n"] + by}, f"{self.name} worked")
+        return (self.name, state["n"] + by)
+
+    @resumable
+    async def awork(self, run_id: str, state: dict[str, Any]) -> Any:
+        """An async method."""
+        worked.append(self.name)
+        await acheckpoint(run_id, {"n": 1})
+        return self.name
+
+    @classmethod
+    @resumable
+    def made(cls, run_id: str, state: dict[str, Any]) -> str:
+        """A class method."""
+        worked.append(cls.__name__)
+        return cls.__name__
+
+    @staticmethod
+    @resumable
+    def static(run_id: str, state: dict[str, Any]) -> str:
+        """A static method."""
+        worked.append("static")
+        return "static"
+
+
+def test_methods() -> None:
+    """A method is a job as a function is; the object itself is no part of the call."""
+    assert Agent("a").work("run", {"n": 0}) == ("a", 1)
+    assert Agent("b").work("run", {"n": 0}) == ("a", 1)
+    assert worked == [("a", 0)]
+    assert Agent("b").work("run", {"n": 0}, by=5) == ("b", 6)
+    assert again(Agent("c").work)("run", {"n": 10}) == ("c", 11)
+    worked.clear()
+    for _ in range(2):
+        assert asyncio.run(Agent("x").awork("async", {})) == "x"
+        assert Agent.made("made", {}) == "Agent"
+        assert Agent.static("static", {}) == "static"
+    assert worked == ["x", "Agent", "static"]
+    assert inspect.iscoroutinefunction(Agent.awork)
+    assert Agent.work.__doc__ == "A method."
+
+
+def test_generator_gets_its_state() -> None:
+    """A generator goes on from the last waypoint; each call runs it."""
+
+    @resumable
+    def numbers(run_id: str, state: dict[str, int]) -> Iterator[int]:
+        while state["n"] < 4:
+            state["n"] += 1
+            checkpoint(run_id, state)
+            yield state["n"]
+
+    @resumable
+    async def anumbers(run_id: str, state: dict[str, int]) -> AsyncIterator[int]:
+        while state["n"] < 4:
+            state["n"] += 1
+            await acheckpoint(run_id, state)
+            yield state["n"]
+
+    async def collect() -> list[int]:
+        return [n async for n in anumbers("async", {"n": 1})]
+
+    it = numbers("run", {"n": 0})
+    assert [next(it), next(it)] == [1, 2]
+    it.close()
+    forget_everything()
+    assert list(numbers("run", {"n": 0})) == [3, 4]
+    assert list(numbers("run", {"n": 0})) == []
+    assert asyncio.run(collect()) == [2, 3, 4]
+
+
+def test_run_is_open_inside() -> None:
+    """`remark` and `current_run` work inside the function and in what it calls."""
+
+    @resumable
+    def work(run_id: str, state: Any) -> None:
+        remark("because")
+        assert current_run().run_id == run_id
+        checkpoint(run_id, {}, "text")
+
+    work("run", {})
+    assert get_waypoint("run").note.decided == ("because",)
+
+
+def test_wrapped_function_keeps_its_face() -> None:
+    """Name, documentation and signature are those of the function."""
+    assert steps.__name__ == "steps"
+    assert "Five steps" in str(steps.__doc__)
+    assert list(inspect.signature(steps).parameters) == ["run_id", "state", "until", "crash_at"]
+    assert inspect.iscoroutinefunction(async_steps)
+
+
+def test_changed_comment_does_not_matter(tmp_path: Path) -> None:
+    """A program whose text was edited without changing the job is given its result."""
+    program = """
+import caravanserai
+@caravanserai.resumable
+def job(run_id, state):
+    # COMMENT
+    print("worked")
+    caravanserai.checkpoint(run_id, {"n": 1})
+    return 1
+print(job("run", {}))
+"""
+    assert process(program) == "worked\n1\n"
+    assert process(program.replace("COMMENT", "another\n    # comment")) == "1\n"
+
+
+# ---------------------------------------------------------------------- resumable_iterate
+
+
+def test_iterate_repeats_only_the_item_in_work() -> None:
+    """At least once: after a crash the item in work comes again, never more than that one."""
+    items = [f"item {n}" for n in range(6)]
+    for n, item in enumerate(resumable_iterate(items, run_id="run")):
+        worked.append(item)
+        if n == 3:
+            break  # as a crash in the middle of the loop's body
+    forget_everything()
+    assert list(resumable_iterate(items, run_id="run")) == items[3:]
+    assert list(resumable_iterate(items, run_id="run")) == []
+    longer = [*items, "item 6"]
+    assert list(resumable_iterate(longer, run_id="run")) == ["item 6"]
+    assert str(get_waypoint("run").note) == "processed item 7/7"
+    assert load("run") == {"_i": 7}
+
+
+def test_iterate_with_a_note_of_the_item() -> None:
+    """The note is made of the item that was done."""
+    for _ in resumable_iterate("ab", "run", lambda item: f"converted {item}"):
+        pass
+    assert [str(w.note) for w in history("run")] == ["converted a", "converted b"]
+
+
+def test_iterate_over_nothing_begins_no_run(store_dir: Path) -> None:
+    """An empty list leaves nothing behind."""
+    assert list(resumable_iterate([], run_id="run")) == []
+    assert not store_dir.exists()
+
+
+def test_iterate_in_a_given_store() -> None:
+    """`store=` is used for reading and writing."""
+    store = MemoryStore()
+    assert list(resumable_iterate([1, 2], "run", store=store)) == [1, 2]
+    assert list(resumable_iterate([1, 2], "run", store=store)) == []
+    assert list_runs() == []
