@@ -7,6 +7,7 @@ somebody must do comes before what happened, the goal last, because it never cha
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,9 @@ SECTIONS = (
 
 _SO_FAR = 10
 """Most lines of "So far": one note is enough to take the job over, and short enough to read."""
+
+
+_BLANK = re.compile(r"\A(?:[ \t]*\n)+")
 
 
 class PlanItem(NamedTuple):
@@ -194,28 +198,33 @@ def render(number: int, time: str, note: Note, *, since: tuple[str, ...] = ()) -
         since: what began or happened after it, an item each; for the live note only.
     """
     head = title(number, time) if number else "# No waypoint yet"
-    parts = [head, prose(note.summary).strip("\n")]
+    parts = [head, _BLANK.sub("", prose(note.summary)).rstrip("\n")]
     if since:
-        lines = [prose(text) for text in since]
-        parts.append(
-            f"Since then: {lines[0]}" if len(lines) == 1 else "Since then:\n\n" + _bullets(lines)
-        )
+        if len(since) == 1 and "\n" not in since[0]:
+            parts.append(f"Since then: {prose(since[0], blocks=False)}")
+        else:
+            parts.append("Since then:\n\n" + _bullets(since))
     for name, body in (
         ("Happened", _bullets(note.happened)),
-        ("Plan", "\n".join(f"- [{'x' if i.done else ' '}] {_item(i.text)}" for i in note.plan)),
+        ("Plan", "\n".join(_planned(item) for item in note.plan)),
         ("Next", _sentences(note.next)),
         ("Decided", _bullets(note.decided)),
         ("So far", _so_far(note.so_far)),
-        ("Goal", prose(note.goal) if note.goal else ""),
+        ("Goal", prose(note.goal).strip("\n") if note.goal else ""),
     ):
         if body:
             parts.append(f"## {name}\n\n{body}")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _item(text: str) -> str:
+def _item(text: str, indent: str = "  ") -> str:
     """Indent the further lines of a list item, so that they stay in it."""
-    return prose(text).strip("\n").replace("\n", "\n  ")
+    return prose(text).strip().replace("\n", "\n" + indent)
+
+
+def _planned(item: PlanItem) -> str:
+    text = prose(item.text, blocks=False).strip().replace("\n", "\n  ")
+    return f"- [{'x' if item.done else ' '}] {text}"
 
 
 def _bullets(texts: Iterable[str]) -> str:
@@ -224,10 +233,9 @@ def _bullets(texts: Iterable[str]) -> str:
 
 def _sentences(texts: tuple[str, ...]) -> str:
     if len(texts) < 2:
-        return prose(texts[0]) if texts else ""
+        return prose(texts[0]).strip("\n") if texts else ""
     return "\n".join(
-        f"{n}. {prose(text).strip(chr(10)).replace(chr(10), chr(10) + '   ')}"
-        for n, text in enumerate(texts, 1)
+        f"{n}. {_item(text, ' ' * len(f'{n}. '))}" for n, text in enumerate(texts, 1)
     )
 
 

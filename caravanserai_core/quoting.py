@@ -16,7 +16,16 @@ _UNSAFE = re.compile(
 )
 # Characters on which Markdown acts inside a line.
 _MARKDOWN = re.compile(r'["`*_<>\[\]|\\&#~$]|\n')
-_HEADING = re.compile(r"^( {0,3})(#{1,6}(?:[ \t]|$)|=+[ \t]*$|-{2,}[ \t]*$)", re.MULTILINE)
+# What begins a heading, underlines one, or opens a code block, at the start of a line or of a
+# block quote or list item there (CommonMark 4.2, 4.3, 4.5, 5.1, 5.2).
+_BLOCK = re.compile(
+    r"^((?:[ \t>]|[-+*](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*)"
+    r"(#{1,6}(?=[ \t]|$)|(?:=+|-+)(?=[ \t]*$)|`{3}|~{3})",
+    re.MULTILINE,
+)
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_AUTOLINK = re.compile(r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:|[\w.+-]+@)[^\s<>]*>")
+_FENCE = re.compile(r"(`{3,})[^`]*|(~{3,}).*")
 _BACKTICKS = re.compile(r"`+")
 
 
@@ -45,12 +54,105 @@ def one_line(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def prose(text: str) -> str:
-    """Return the caller's own words for a note: as they are, but no line can forge a heading.
+def prose(text: str, *, blocks: bool = True) -> str:
+    """Return the caller's own words for a note: as they are, but nothing in them acts beyond them.
 
-    Control characters are made visible; a heading or an underline gets a backslash.
+    Control characters are made visible. A backslash is put before what would be a heading, leave
+    a code block open, or be read as HTML. Closed code blocks and code spans stay as they are.
+
+    Args:
+        text: the words, as Markdown.
+        blocks: whether code blocks are kept; not where the text does not begin a line.
     """
-    return _HEADING.sub(r"\1\\\2", visible(text.replace("\r\n", "\n")))
+    text = visible(text.replace("\r\n", "\n"))
+    if not _BLOCK.search(text) and not _TAG.search(text):
+        return text
+    lines = text.split("\n")
+    done: list[str] = []
+    index = 0
+    for start, end in _code_blocks(lines) if blocks else ():
+        done += _escaped(lines[index:start])
+        done += lines[start:end]
+        index = end
+    done += _escaped(lines[index:])
+    return "\n".join(done)
+
+
+def _code_blocks(lines: list[str]) -> list[tuple[int, int]]:
+    """Return the fenced code blocks that are closed, as (first line, line after the last).
+
+    Only those that begin at the very start of a line: whether an indented one belongs to a list
+    item, which would end it early, takes a whole parser to say.
+    """
+    found: list[tuple[int, int]] = []
+    open_: dict[str, int] = {}
+    index = 0
+    while index < len(lines):
+        match = _FENCE.fullmatch(lines[index])
+        index += 1
+        if match is None:
+            continue
+        fence = match[1] or match[2]
+        if len(fence) >= open_.get(fence[0], len(fence) + 1):
+            continue  # not even a shorter one is closed below
+        close = re.compile(rf" {{0,3}}{fence[0]}{{{len(fence)},}}[ \t]*")
+        end = next((i for i in range(index, len(lines)) if close.fullmatch(lines[i])), -1)
+        if end < 0:
+            open_[fence[0]] = len(fence)
+        else:
+            found.append((index - 1, end + 1))
+            index = end + 1
+    return found
+
+
+def _escaped(lines: list[str]) -> list[str]:
+    """Escape lines outside of code blocks, paragraph by paragraph."""
+    done: list[str] = []
+    paragraph: list[str] = []
+    for line in [*lines, ""]:
+        if line.strip(" \t"):
+            paragraph.append(line)
+            continue
+        # A code span may reach over lines. Only where none does is it plain what is inside one.
+        plain = all(_spans(item) is not None for item in paragraph)
+        done += [_BLOCK.sub(r"\1\\\2", _no_tags(item, plain=plain)) for item in paragraph]
+        done.append(line)
+        paragraph = []
+    return done[:-1]
+
+
+_MOST_SPANS = 100
+
+
+def _spans(line: str) -> list[tuple[int, int]] | None:
+    """Return the code spans of a line as (start, end), or None where one may reach further."""
+    found: list[tuple[int, int]] = []
+    runs = list(_BACKTICKS.finditer(line))
+    if len(runs) > _MOST_SPANS or (runs and ("\\`" in line or "|" in line or "<" in line[: runs[0].start()])):
+        return None  # escaped ticks, cells of a table, links that hold ticks
+    while runs:
+        first = runs.pop(0)
+        close = next((i for i, run in enumerate(runs) if len(run[0]) == len(first[0])), None)
+        if close is None:
+            return None
+        found.append((first.start(), runs[close].end()))
+        del runs[: close + 1]
+    return found
+
+
+def _no_tags(line: str, *, plain: bool) -> str:
+    """Put a backslash before what CommonMark 6.6 would read as HTML."""
+    spans = (_spans(line) or []) if plain else []
+
+    def escape(match: re.Match[str]) -> str:
+        at = match.start()
+        backslashes = at - len(line[:at].rstrip("\\"))
+        inside = any(start <= at < end for start, end in spans)
+        if inside or backslashes % 2 or _AUTOLINK.match(line, at):
+            return "<"
+        return "\\<"
+
+    return _TAG.sub(escape, line)
 
 
 def quoted(text: str, limit: int = 200) -> str:

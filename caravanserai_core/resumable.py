@@ -145,7 +145,7 @@ def _method(fn: Callable[..., Any], store: StoreLike, must_exist: bool, *, fresh
     def bound(owner: Any) -> Callable[..., Any]:
         method: Any = functools.update_wrapper(functools.partial(fn, owner), fn)
         del method.__wrapped__  # a signature would be read there, with its `self`
-        return resumable_with(method, store, must_exist, fresh=fresh)
+        return cast("Callable[..., Any]", resumable_with(method, store, must_exist, fresh=fresh))
 
     if inspect.iscoroutinefunction(fn):
 

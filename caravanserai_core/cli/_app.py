@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,7 +65,7 @@ class App(click.Group):
         """Run a verb; see `click.Group.main`."""
         # A terminal or file in a narrow encoding gets escapes, never an exception half way.
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):
+            if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         return super().main(*args, **kwargs)
 

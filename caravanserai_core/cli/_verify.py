@@ -60,12 +60,10 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
     for info in reading.runs(store):
         try:
             report = verify(store, info.run_id)
-        except RunNotFound as error:
-            # Damaged so that its name cannot be read, or deleted since it was listed.
+        except RunNotFound:
             if not info.error:
-                continue
-            report = Report(info.run_id, 0, 0, [])
-            del error
+                continue  # deleted since it was listed
+            report = Report(info.run_id, 0, 0, [])  # so damaged that its name cannot be read
         if info.error and not report.damaged:
             report.findings.append(Finding("damage", info.folder, None, 0, info.error))
         yield report

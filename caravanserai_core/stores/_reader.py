@@ -163,18 +163,18 @@ class RunReader:
             return []
         hint = Place(record.place.segment, record.loc)
         first = self._record_at(fd, hint)
-        if first is not None and _stop_of(first, record.lane):
-            records = self._whole(fd, hint, end)
-            if not any(_stop_of(later, record.lane) for later in records[1:]):
-                return records
-        # The hint no longer fits: a hand edit moved the lines, or hit the hint itself.
         found: list[Record] = []
-        for item in self._whole(fd, hint._replace(offset=0), end):
-            if _stop_of(item, record.lane):
-                found.clear()
-            elif not found:
-                continue
-            found.append(item)
+        if first is not None and _stop_of(first, record.lane):
+            found = self._whole(fd, hint, end)
+        if not found or any(_stop_of(later, record.lane) for later in found[1:]):
+            # The hint no longer fits: a hand edit moved the lines, or hit the hint itself.
+            found = self._whole(fd, hint._replace(offset=0), end)
+            stops = [index for index, item in enumerate(found) if _stop_of(item, record.lane)]
+            found = found[stops[-1] :] if stops else []
+        newest = max((item.waypoint for item in found if item.kind == "waypoint"), default=0)
+        if newest != record.waypoint:
+            why = f"waypoint {record.waypoint} is not before it"
+            raise self.damaged(hint.segment, record.place.offset, why)
         return found
 
     def _chain_to(self, fd: int, record: Record) -> list[Record]:
@@ -269,8 +269,11 @@ class RunReader:
             record = self._record_at(fd, Place(segment, offset))
             if newest and (record is None or record.app[1] > 1):
                 # In the newest append, which may not be whole, and is then not there yet.
-                end = self.end(fd, segment, size)
-                if offset >= end.size:
+                try:
+                    end = self.end(fd, segment, size).size
+                except JournalDamaged:
+                    end = size  # by something else, behind it
+                if offset >= end:
                     self.refuse_lost(waypoint - 1)
                     return []
             if record is None:

@@ -219,10 +219,11 @@ def find_waypoint(read: Read, size: int, waypoint: int) -> int | None:
     A line break never stands inside a record (JSON escapes it), so a line's beginning can be
     searched for as bytes without decoding what comes before it.
     """
-    pattern = re.compile(
-        rb'\n\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?'
+    line = (
+        rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?'
         rb'"kind":"waypoint","waypoint":%d,' % waypoint
     )
+    pattern = re.compile(rb"\n" + line)
     overlap = 256
     end = size
     while end > 0:
@@ -231,4 +232,4 @@ def find_waypoint(read: Read, size: int, waypoint: int) -> int | None:
         if match is not None:
             return start + match.start() + 1
         end = start
-    return None
+    return 0 if re.match(line, read(0, overlap)) else None

@@ -79,15 +79,18 @@ def test_list_prints_all_of_260_runs(cli: Cli, terminal: Callable[..., Any]) -> 
 
 
 def test_list_of_1000_runs_takes_less_than_a_second() -> None:
-    """The time is that of the whole process, Python's start included."""
+    """The time is that of the whole process, Python's start included; the best of five."""
     for number in range(1000):
         checkpoint(f"run-{number}", {"text": "x" * 2000}, "x")
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "caravanserai_core.cli", "list"], capture_output=True, check=True
-    )
-    assert time.perf_counter() - begin < 1
-    assert len(done.stdout.splitlines()) == 1000
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "caravanserai_core.cli", "list"]
+        done = subprocess.run(command, capture_output=True, check=True)
+        assert len(done.stdout.splitlines()) == 1000
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(5)) < 1
 
 
 def test_list_does_not_read_states(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,6 +416,42 @@ def test_the_keys_of_json_are_stable(cli: Cli) -> None:
     checked = keys("verify")
     assert list(checked) == ["store", "damaged", "runs"]
     assert list(checked["runs"][0]) == ["run", "damaged", "records", "waypoints", "findings"]
+
+
+# ---------------------------------------------------------------------- release 0.2.0
+
+
+def old_run(run_id: str) -> Path:
+    """Write what release 0.2.0 left of a run with three waypoints."""
+    folder = Path(".caravanserai", run_id)
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text('{"step": 3}')
+    (folder / "latest").write_text("3")
+    command = [sys.executable, "-c", "print('again')"]
+    (folder / "meta.json").write_text(json.dumps({"command": command}))
+    for step in (1, 2, 3):
+        title = f"# Waypoint {step} - 2026-08-20T22:41:0{step}+00:00"
+        (folder / f"waypoint-{step}.md").write_text(f"{title}\n\nfinished step {step}\n")
+    return folder
+
+
+def test_runs_of_release_0_2_0(cli: Cli, process: Callable[..., Any]) -> None:
+    """They are listed, shown, logged and resumed; only the last waypoint has a state."""
+    folder = old_run("Old Run")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert cli("list").output.startswith("Old Run\t3 waypoint(s)\t")
+    assert cli("show", "Old Run").output == (
+        "waypoint 3\n\nfinished step 3\n\nstate: {'step': 3}\n"
+    )
+    assert [line.split("\t")[0] for line in cli("log", "Old Run").output.splitlines()] == list(
+        "123"
+    )
+    for args in (["show", "Old Run@1"], ["diff", "Old Run"]):
+        result = cli(*args)
+        assert result.exit_code == 3
+        assert "release 0.2.0 kept only" in result.stderr
+    assert process("resume", "Old Run", "--yes").stdout.endswith("\nagain\n")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 # ---------------------------------------------------------------------- nothing is changed

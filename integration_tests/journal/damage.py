@@ -152,21 +152,20 @@ class Case:
     def whole(self) -> set[int]:
         """Return the waypoints whose own chain is whole, judged by the bytes alone.
 
-        A record is whole if the line that was written stands in the same segment, whatever its
-        hint and line end say.
+        A record is whole if the line that was written stands in the same segment, behind what
+        it builds on, whatever its hint and line end say.
         """
         found: set[int] = set()
         for name in self.written.segments:
             path = self.folder / name
             if not path.exists():
                 continue
-            there = {_bare(line) for line in path.read_bytes().split(b"\n")}
+            known = {_bare(line.rstrip(b"\n")): parsed(line) for line in self.written.lines(name)}
             here: set[int] = set()
-            for line in self.written.lines(name):
-                head = json.loads(line)
-                based = "base" not in head or head["base"] in here
-                if head["kind"] == "waypoint" and based and _bare(line.rstrip(b"\n")) in there:
-                    here.add(head["waypoint"])
+            for line in path.read_bytes().split(b"\n"):
+                record = known.get(_bare(line), {"kind": "none"})
+                if record["kind"] == "waypoint" and record.get("base") in {None, *here}:
+                    here.add(record["waypoint"])
             found |= here
         return found
 

@@ -49,7 +49,7 @@ def test_a_torn_tail_is_not_there(written: Written, case: Case, thorough: bool) 
 
         assert case.examine() == newest, cut
 
-        if thorough or cut % 5 == 0 or data[cut - 1 : cut] == b"\n":
+        if thorough or cut % 11 == 0 or data[cut - 1 : cut] == b"\n":
             assert case.write_on() == newest + 1, cut
             kept = [p for p in case.folder.iterdir() if ".damaged-" in p.name]
             whole = max(at for at, _ in ends(written, written.last) if at <= cut)
@@ -63,7 +63,7 @@ def test_a_journal_that_ends_before_its_newest_note_is_damaged(
 ) -> None:
     """Cut at any byte with the notes in place: what was acknowledged is gone, and that is said."""
     data = written.segments[written.last]
-    for cut in cuts(written, every=1 if thorough else 5):
+    for cut in cuts(written, every=1 if thorough else 7):
         newest = newest_up_to(written, written.last, cut)
         case.put(written.last, data[:cut])
 
@@ -88,7 +88,7 @@ def test_an_earlier_segment_that_was_cut_spoils_only_its_own_waypoints(
 ) -> None:
     """The newest state needs only the last segment; the rest is found by verify and by at=."""
     data = written.segments["journal-1.jsonl"]
-    for cut in range(0, len(data), 1 if thorough else 41):
+    for cut in range(0, len(data), 1 if thorough else 61):
         case.put("journal-1.jsonl", data[:cut])
 
         assert case.examine() == written.newest, cut
