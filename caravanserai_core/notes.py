@@ -243,7 +243,7 @@ def _so_far(texts: tuple[str, ...]) -> str:
     hidden = len(texts) - _SO_FAR
     if hidden <= 0:
         return _bullets(texts)
-    first = f"{hidden} earlier steps, see the older notes"
+    first = f"{hidden} earlier step{'s' if hidden > 1 else ''}, see the older notes"
     return _bullets((first, *texts[hidden:]))
 
 

@@ -145,8 +145,10 @@ def _no_tags(line: str, *, plain: bool) -> str:
     spans = (_spans(line) or []) if plain else []
 
     def escape(match: re.Match[str]) -> str:
-        at = match.start()
-        backslashes = at - len(line[:at].rstrip("\\"))
+        at = before = match.start()
+        while before and line[before - 1] == "\\":
+            before -= 1
+        backslashes = at - before
         inside = any(start <= at < end for start, end in spans)
         if inside or backslashes % 2 or _AUTOLINK.match(line, at):
             return "<"

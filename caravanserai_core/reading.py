@@ -277,36 +277,51 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
     raise WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}.")
 
 
-def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
-    """Yield the records of a journal that count: those of whole appends, in order.
+def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]:
+    """Yield the records that count, those of whole appends, in order, and what is damaged.
 
-    What stands unfinished at the end is not there yet.
+    What stands unfinished at the end is not there yet: it was never acknowledged.
+    """
+    pending: list[Record] = []
+    torn: Bad | None = None
+    for item in store.scan(run_id, bodies=bodies):
+        if isinstance(item, Bad):
+            pending = []
+            if item.complete:
+                yield item
+            else:
+                torn = torn or item
+            continue
+        begin, count = item.app
+        if item.seq == begin:
+            if torn is not None:
+                # Another append follows: what could not be read was acknowledged.
+                yield torn
+                torn = None
+            pending = []
+        elif not pending:
+            continue  # the rest of an append whose beginning is gone
+        if count == 1:
+            yield item
+            continue
+        pending.append(item)
+        if len(pending) == count:
+            yield from pending
+            pending = []
+
+
+def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
+    """Yield the records of a journal that count; see `survey`.
 
     Raises:
         JournalDamaged: something in between is no record.
     """
-    pending: list[Record] = []
-    bad: Bad | None = None
     last = 0
-    for item in store.scan(run_id, bodies=bodies):
+    for item in survey(store, run_id, bodies=bodies):
         if isinstance(item, Bad):
-            if item.complete:
-                raise damaged(item, last)
-            bad = bad or item
-            continue
-        begin, count = item.app
-        if bad is not None and item.seq == begin:
-            # Another append follows: what could not be read was acknowledged.
-            raise damaged(bad, last)
-        if item.seq == begin:
-            pending = []
-        pending.append(item)
-        if item.seq == begin + count - 1 and len(pending) == count:
-            bad = None
-            for record in pending:
-                last = record.waypoint if record.kind == "waypoint" else last
-                yield record
-            pending = []
+            raise damaged(item, last)
+        last = item.waypoint if item.kind == "waypoint" else last
+        yield item
 
 
 def damaged(bad: Bad, last: int) -> JournalDamaged:
@@ -339,13 +354,10 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
     found: list[Waypoint] = []
     adapter = None
     for record in records(store, run_id, bodies=False):
-        if record.kind == "open" and adapter is None:
-            if record.body is None:  # a large one was skipped; it is read on its own
-                adapter = _adapter(store, run_id)
-            else:
-                adapter = opening(record, run_id).adapter
-        elif record.kind == "waypoint":
-            found.append(Waypoint(record, adapter or "python", read))
+        if adapter is None:
+            adapter = written_by(store, run_id)
+        if record.kind == "waypoint":
+            found.append(Waypoint(record, adapter, read))
     old = store.legacy(run_id)
     if old is not None and (not found or found[0].number > 1):
         first = found[0].number if found else old.number + 1
@@ -355,9 +367,17 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
     return found
 
 
-def _adapter(store: Store, run_id: str) -> str:
-    found = recent(store, run_id)
-    return opening(found.opening, run_id).adapter if found is not None else "python"
+def written_by(store: Store, run_id: str) -> str:
+    """Return the adapter that wrote a run, from its first record alone.
+
+    Raises:
+        JournalDamaged, NewerFormat: as `opening`.
+    """
+    for first in store.scan(run_id, bodies=True):
+        if isinstance(first, Bad):
+            raise damaged(first, 0)
+        return opening(first, run_id).adapter
+    return "python"
 
 
 def _legacy_waypoint(old: Any, number: int, read: Callable[[int], Any]) -> Waypoint:
@@ -381,7 +401,7 @@ def waypoint(store: Store, run_id: str, at: int | None = None) -> Waypoint:
     if chain:
         return Waypoint(
             chain[-1],
-            _adapter(store, run_id),
+            written_by(store, run_id),
             lambda number: decode(chain, number, store, run_id),
         )
     old = store.legacy(run_id)

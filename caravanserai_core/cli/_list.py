@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     "list",
     short_help="All runs of the store, the newest first.",
     epilog="Piped, a line is RUN, waypoints, age, status, folder, and for a damaged run what is "
-    "wrong, with a tab between. Keys of --json: store, runs [run, status, waypoints, updated, "
-    "adapter, folder, error].",
+    "wrong, with a tab between. --long adds the bytes on disk after the status. Keys of --json: "
+    "store, runs [run, status, waypoints, updated, adapter, folder, error; with --long bytes].",
 )
+@click.option("--long", "-l", "in_full", is_flag=True, help="Also tell how much disk each takes.")
 @json_option
 @store_option
 @click.pass_obj
-def list_(session: Session, as_json: bool) -> None:
+def list_(session: Session, as_json: bool, in_full: bool) -> None:
     """List all runs of the store, the one written last first.
 
     Nothing is left out: a damaged run is listed as damaged. No state is read.
@@ -35,34 +36,41 @@ def list_(session: Session, as_json: bool) -> None:
     store = session.store
     runs = reading.runs(store)
     if as_json:
-        _out.print_json({"store": store.url, "runs": [_tree(info) for info in runs]})
+        trees = [_tree(info) for info in runs]
+        if in_full:
+            trees = [{**t, "bytes": store.size(i.folder)} for t, i in zip(trees, runs, strict=True)]
+        _out.print_json({"store": store.url, "runs": trees})
     elif not runs:
         _out.line("no runs yet")
         if _out.on_terminal():
             _out.note(f"in {store.url}")
     elif _out.on_terminal():
         _out.table(
-            ("run", "waypoints", "age", "status", "folder"),
-            [_row(info, _out.cell(info.folder)) for info in runs],
+            ("run", "waypoints", "age", "status", *(("size",) if in_full else ()), "folder"),
+            [
+                _row(info, *((human(store.size(info.folder)),) if in_full else ()), info.folder)
+                for info in runs
+            ],
         )
         for info in runs:
             if info.error:
                 _out.line(f"\n{_out.cell(info.run_id)}: {_out.cell(info.error)}")
         _out.line(f"\n{len(runs)} run{'s' if len(runs) != 1 else ''} in {_out.cell(store.url)}")
     else:
-        _out.line("\n".join("\t".join(_columns(store, info)) for info in runs))
+        _out.line("\n".join("\t".join(_columns(store, info, in_full)) for info in runs))
 
 
-def _row(info: RunInfo, folder: str) -> tuple[str, ...]:
+def _row(info: RunInfo, *more: str) -> tuple[str, ...]:
     count = f"{info.waypoints} waypoint(s)"
-    return _out.cell(info.run_id), count, age(info.updated), info.status, folder
+    rest = (_out.cell(text) for text in more)
+    return _out.cell(info.run_id), count, age(info.updated), info.status, *rest
 
 
-def _columns(store: Store, info: RunInfo) -> tuple[str, ...]:
+def _columns(store: Store, info: RunInfo, in_full: bool) -> tuple[str, ...]:
     folder = info.folder
     if isinstance(store, FileStore):
         folder = f"{store.root}/{folder}"
-    row = _row(info, _out.cell(folder))
+    row = _row(info, *((str(store.size(info.folder)),) if in_full else ()), folder)
     return (*row, _out.cell(info.error)) if info.error else row
 
 
@@ -76,6 +84,20 @@ def _tree(info: RunInfo) -> dict[str, object]:
         "folder": info.folder,
         "error": info.error,
     }
+
+
+def human(size: int | None) -> str:
+    """Say a number of bytes in a unit that fits: `812 B`, `4.1 kB`, `27 MB`."""
+    if size is None:
+        return "?"
+    amount, units = float(size), ["B", "kB", "MB", "GB"]
+    while amount >= 1000 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return (
+        f"{amount:.1f} {units[0]}"
+        if amount < 10 and units[0] != "B"
+        else f"{amount:.0f} {units[0]}"
+    )
 
 
 def age(time: datetime | None) -> str:

@@ -137,30 +137,13 @@ def trail(store: Store, run_id: str) -> Trail:
     """
     records: list[Record] = []
     damage: list[str] = []
-    pending: list[Record] = []
-    torn: Bad | None = None
     last = 0
-    for item in store.scan(run_id, bodies=False):
+    for item in reading.survey(store, run_id, bodies=False):
         if isinstance(item, Bad):
-            pending = []
-            if item.complete:
-                damage.append(str(reading.damaged(item, last)))
-            else:
-                torn = torn or item
-            continue
-        begin, count = item.app
-        if item.seq == begin:
-            if torn is not None:  # an append follows, so what cannot be read was acknowledged
-                damage.append(str(reading.damaged(torn, last)))
-                torn = None
-            pending = []
-        elif not pending:
-            continue
-        pending.append(item)
-        if len(pending) == count:
-            records += pending
+            damage.append(str(reading.damaged(item, last)))
+        else:
+            records.append(item)
             last = item.waypoint
-            pending = []
     try:
         found = reading.recent(store, run_id)
     except JournalDamaged as error:
@@ -207,23 +190,16 @@ def number_at(store: Store, named: Named, known: Trail) -> int:
 
 
 def waypoint(store: Store, run_id: str, number: int, known: Trail) -> Waypoint:
-    """Return a waypoint by its number, also where the end of the journal is damaged.
+    """Return a waypoint by its number, also where what it builds on is damaged.
 
     Raises:
         WaypointNotFound: the run has no such waypoint.
     """
     for record in known.records:
         if record.kind == "waypoint" and record.waypoint == number:
-            adapter = _adapter(store, run_id, known)
+            adapter = reading.written_by(store, run_id)
             return Waypoint(record, adapter, lambda at: reading.load(store, run_id, at))
     return reading.waypoint(store, run_id, number)
-
-
-def _adapter(store: Store, run_id: str, known: Trail) -> str:
-    first = known.records[0]
-    if first.kind == "open" and first.body is None:  # a long command line: it was skipped
-        first = next(r for r in store.scan(run_id, bodies=True) if not isinstance(r, Bad))
-    return reading.opening(first, run_id).adapter if first.kind == "open" else "?"
 
 
 def raw_state(store: Store, run_id: str, number: int) -> Any:

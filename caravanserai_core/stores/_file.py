@@ -153,6 +153,16 @@ class FileStore(Store):
         except OSError as error:
             return Listed(name, None, None, str(_folder.failed(_UNREADABLE, path, error)))
 
+    def size(self, folder: str) -> int | None:
+        path = f"{self.root}/{folder}"
+        total = 0
+        try:
+            for name in self._files.listdir(path):
+                total += self._files.lstat(f"{path}/{name}").st_size
+        except OSError:
+            return None
+        return total
+
     def put_note(self, run_id: str, shown: Shown) -> None:
         path = self.folder(run_id)
         if _folder.check_run_folder(self._files, path):

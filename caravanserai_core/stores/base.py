@@ -270,6 +270,10 @@ class Store(ABC):
             Whether there was anything to remove.
         """
 
+    def size(self, folder: str) -> int | None:
+        """Return how many bytes a listed run takes, or None where the store cannot tell."""
+        return None
+
     def legacy(self, run_id: str) -> Any:
         """Return what release 0.2.0 left of this run, or None."""
         return None

@@ -19,12 +19,6 @@ from caravanserai_core.cli import app
 COMMAND = [sys.executable, "-m", "caravanserai_core.cli"]
 
 
-@pytest.fixture(autouse=True)
-def _own_default_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget where the runs of the test before were: a process keeps a run's default store."""
-    monkeypatch.setattr("caravanserai_core.run._homes", {})
-
-
 @pytest.fixture
 def cli() -> Callable[..., Result]:
     """Run the command line in this process, piped: `cli("show", "demo")`."""

@@ -550,3 +550,15 @@ def test_verbs_start_without_rich() -> None:
         "assert not {'rich', 'asyncio', 'pydantic'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_list_long_tells_the_bytes_on_disk(cli: Cli, store_dir: Path) -> None:
+    """With --long each run's line holds what its folder takes, and --json the same number."""
+    checkpoint("run", {"text": "x" * 50_000})
+    taken = sum(path.lstat().st_size for path in (store_dir / "run").iterdir())
+
+    columns = cli("list", "--long").stdout.rstrip("\n").split("\t")
+    tree = json.loads(cli("list", "--long", "--json").stdout)
+
+    assert columns[4] == str(taken)
+    assert tree["runs"][0]["bytes"] == taken > 50_000
