@@ -213,17 +213,15 @@ _MOST_JOINED: Final = 64
 
 
 def join(values: dict[str, bytes], ops: Sequence[Op]) -> dict[str, bytes] | None:
-    """Join a patch with all patches since a full state, as long as that stays small.
-
-    A large constant document with a counter gets, at each waypoint, one patch against the full
-    state instead of a chain of thousands: its newest state is two records away.
+    """Join a patch with earlier ones into a patch on the state before them all.
 
     Args:
-        values: what was replaced since the full state: the value by path.
+        values: what the earlier ones replaced: the value by path.
         ops: the new operations.
 
     Returns:
-        `values` with the new ones, or None where joining is no gain or not possible.
+        `values` with the new ones, or None where anything but replacements would not keep its
+        meaning.
     """
     found = dict(values)
     for op in ops:
@@ -235,9 +233,23 @@ def join(values: dict[str, bytes], ops: Sequence[Op]) -> dict[str, bytes] | None
             elif op.path.startswith(other + "/"):
                 return None
         found[op.path] = op.value
-    total = sum(len(value) + len(path) + 40 for path, value in found.items())
+    return found
+
+
+def worth_joining(values: dict[str, bytes], ops: Sequence[Op]) -> bool:
+    """Say whether a patch joined with all since the full state is about as small as alone.
+
+    A large constant document with a counter then gets, at each waypoint, one patch on the full
+    state instead of a chain of thousands: its newest state is two records away.
+    """
+    total = sum(len(value) + len(path) + 40 for path, value in values.items())
     latest = sum(len(op.value) + len(op.path) + 40 for op in ops)
-    return None if len(found) > _MOST_JOINED or total > 2 * latest + 1024 else found
+    return len(values) <= _MOST_JOINED and total <= 2 * latest + 1024
+
+
+def encode_joined(values: dict[str, bytes]) -> bytes:
+    """Return joined replacements as a JSON Patch."""
+    return encode_ops([Op("replace", path, value) for path, value in values.items()])
 
 
 def apply(tree: Any, patch: Any) -> Any:

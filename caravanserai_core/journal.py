@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, delta, reading
 from caravanserai_core.errors import Conflict
-from caravanserai_core.lane import Lane, Patch, Prepared
+from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
 from caravanserai_core.notes import Note, derive, render
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
@@ -266,9 +266,15 @@ class Journal:
         """
         head = self._lanes.get(lane)
         like = head.shadow if head is not None else None
-        node, tagged = codec.pieces(
-            state, lambda tree, dumps: delta.shadow(tree, dumps, codec.expand, like)
-        )
+
+        def build(tree: object, dumps: Callable[[object], bytes]) -> delta.Shadow:
+            if like is None or (isinstance(like, bytes) and len(like) <= SMALL):
+                data = dumps(tree)
+                if len(data) <= SMALL:
+                    return data
+            return delta.shadow(tree, dumps, codec.expand, like)
+
+        node, tagged = codec.pieces(state, build)
         return Prepared(node, tagged=tagged)
 
     def checkpoint(self, prepared: Prepared, note: Note | None, lane: str = "") -> int:

@@ -1,9 +1,11 @@
 """The head of a lane, and how its next state is written: whole, or as a patch.
 
 Small states are always written whole. A larger one is compared with the newest (`delta`) and
-written as a patch on the last full record where all that happened since are replacements, else
-as a patch on its parent. When the patches since the last full record outweigh it, the next one
-is full again, so any state is rebuilt from about twice its own size.
+written as a patch: on the last full record, where little was replaced since and nothing else
+happened; else on its parent. So that a chain of parents stays short, each 32nd patch repeats
+what was replaced in the 31 before it and builds on the waypoint before those. When the patches
+since the last full record outweigh it, the next one is full again, so any state is rebuilt from
+a few dozen records and about twice its own size.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ UNSEEN_SMALL: Final = 64 * 1024
 
 PATCH_CHARGE: Final = 512
 """Bytes that a patch on a chain costs at least: many tiny ones make loading slow."""
+
+
+SKIP: Final = 32
+"""Patches; one in so many builds on the waypoint that many before it."""
 
 
 class Full(NamedTuple):
@@ -53,6 +59,8 @@ class Patch(NamedTuple):
         chain: records between the full one and this, itself counted.
         weight: bytes charged since the full record, its own counted.
         joined: all that was replaced since the full record, if it holds just that.
+        since: all that was replaced since the lane's anchor, if it only holds the last step;
+            None: this waypoint becomes the anchor.
     """
 
     data: bytes
@@ -60,6 +68,7 @@ class Patch(NamedTuple):
     chain: int
     weight: int
     joined: dict[str, bytes] | None
+    since: dict[str, bytes] | None
 
 
 class Prepared:
@@ -88,7 +97,19 @@ class Lane:
         place: where the store holds it.
     """
 
-    __slots__ = ("_chain", "_full", "_joined", "_weight", "number", "place", "seq", "shadow")
+    __slots__ = (
+        "_anchor",
+        "_chain",
+        "_full",
+        "_joined",
+        "_since",
+        "_steps",
+        "_weight",
+        "number",
+        "place",
+        "seq",
+        "shadow",
+    )
 
     def __init__(self, number: int, seq: int, place: Any = None) -> None:
         self.number = number
@@ -100,6 +121,11 @@ class Lane:
         self._weight = 0
         # What was replaced since the full record; None: its patches form a chain.
         self._joined: dict[str, bytes] | None = {}
+        # The waypoint that the next skipping patch builds on: (number, its chain); what was
+        # replaced since, and in how many patches.
+        self._anchor = (number, 0)
+        self._since: dict[str, bytes] = {}
+        self._steps = 0
 
     @property
     def full(self) -> Full | None:
@@ -133,6 +159,10 @@ class Lane:
         else:
             lane._full = before._full
             lane._chain, lane._weight, lane._joined = patch.chain, patch.weight, patch.joined
+            lane._anchor = (number, patch.chain)
+            if patch.since is not None:
+                lane._anchor, lane._since = before._anchor, patch.since
+                lane._steps = before._steps + 1
         return lane
 
     def read_shadow(self, store: Store, run_id: str, legacy: Any) -> delta.Shadow | None:
@@ -144,25 +174,30 @@ class Lane:
         if self.shadow is None and self.seq:
             chain = store.chain(run_id, self.number)
             self.shadow = delta.of_tree(reading.tree_of(chain, self.number, store, run_id))
-            self._take_up([r for r in chain if r.kind == "waypoint"])
+            self._take_up(reading.path(chain, self.number))
         elif self.shadow is None and legacy is not None:
             self.shadow = delta.opened(codec.encode(legacy.state).data)
         return self.shadow
 
-    def _take_up(self, chain: list[Record]) -> None:
+    def _take_up(self, path: list[Record]) -> None:
         """Take up the patches since the full record where their writer left off."""
-        first, steps = chain[0], chain[1:]
+        first, steps = path[0], path[1:]
         self._full = Full(first.seq, first.waypoint, first.place, len(first.body or b""))
         self._chain = len(steps)
-        self._weight = sum(max(len(r.body or b""), PATCH_CHARGE) for r in steps)
-        if len(steps) == 1 and steps[0].head["base"] == first.waypoint:
+        self._anchor = (self.number, self._chain)
+        self._joined = {} if not steps else None
+        if not steps:
+            return
+        # Patches that are not on the way are not read; all were about as long as these.
+        most = max(len(step.body or b"") for step in steps)
+        self._weight = max(most, PATCH_CHARGE) * max(
+            len(steps), (self.number - first.waypoint) // 2
+        )
+        if steps[0].head["base"] == first.waypoint and len(steps) == 1:
             patch: Any = codec.parse(steps[0].member("patch"))
-            # Earlier patches of this kind are not read; all were about as long as this one.
-            self._weight = len(steps[0].body or b"") * (self.number - first.waypoint)
-            joined = {op["path"]: orjson.dumps(op.get("value")) for op in patch}
-            self._joined = joined if all(op["op"] == "replace" for op in patch) else None
-        elif steps:
-            self._joined = None
+            if all(op["op"] == "replace" for op in patch):
+                self._joined = {op["path"]: orjson.dumps(op.get("value")) for op in patch}
+                self._weight = most * (self.number - first.waypoint)
 
     def compare(
         self, prepared: Prepared, store: Store, run_id: str, legacy: Any
@@ -183,13 +218,22 @@ class Lane:
 
     def _choose(self, ops: list[delta.Op], full: Full, limit: int | None) -> Patch | None:
         joined = delta.join(self._joined, ops) if self._joined is not None else None
-        if joined is not None:
-            data = delta.encode_ops([delta.Op("replace", p, v) for p, v in joined.items()])
-            patch = Patch(data, full.waypoint, 1, self._weight + len(data), joined)
+        if joined is not None and delta.worth_joining(joined, ops):
+            data = delta.encode_joined(joined)
+            patch = Patch(data, full.waypoint, 1, self._weight + len(data), joined, None)
         else:
-            data = delta.encode_ops(ops)
-            weight = self._weight + max(len(data), PATCH_CHARGE)
-            patch = Patch(data, self.number, self._chain + 1, weight, None)
+            patch = self._link(ops)
         if patch.weight > full.size or (limit is not None and patch.chain >= limit):
             return None
         return patch
+
+    def _link(self, ops: list[delta.Op]) -> Patch:
+        """Make the next patch of a chain: on the parent, or one that skips the last ones."""
+        since = delta.join(self._since, ops)
+        if since is not None and self._steps + 1 >= SKIP:
+            data = delta.encode_joined(since)
+            base, chain, since = self._anchor[0], self._anchor[1] + 1, None
+        else:
+            data = delta.encode_ops(ops)
+            base, chain = self.number, self._chain + 1
+        return Patch(data, base, chain, self._weight + max(len(data), PATCH_CHARGE), None, since)

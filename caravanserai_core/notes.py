@@ -88,12 +88,14 @@ class Note:
     ) -> None:
         if type(summary) is not str or not (goal is None or type(goal) is str):
             raise UsageError("a note's summary and goal are strings")
+        set_ = object.__setattr__
+        set_(self, "summary", summary)
+        if not (happened or plan or next or decided or so_far or goal):
+            return  # a plain note: the other fields are the class's defaults
         items = tuple(
             PlanItem(item) if isinstance(item, str) else PlanItem(item[0], bool(item[1]))
             for item in plan
         )
-        set_ = object.__setattr__
-        set_(self, "summary", summary)
         set_(self, "happened", _texts(happened, "happened"))
         set_(self, "plan", items)
         set_(self, "next", _texts(next, "next"))
@@ -106,13 +108,19 @@ class Note:
     def __str__(self) -> str:
         return self.summary
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has a summary and nothing else."""
+        rest = self.happened or self.plan or self.next or self.decided or self.so_far or self.goal
+        return not rest
+
     def to_json(self) -> str | dict[str, Any]:
         """Return what a record holds: the text alone, or the fields that have content."""
+        if self.plain:
+            return _storable(self.summary)
         tree: dict[str, Any] = {
             f.name: value for f in fields(self) if (value := getattr(self, f.name))
         }
-        if list(tree) in ([], ["summary"]):
-            return _storable(self.summary)
         tree["summary"] = self.summary
         return _storable_tree(tree)  # type: ignore[no-any-return]
 
@@ -128,6 +136,8 @@ class Note:
 
     def with_decided(self, remarks: Iterable[str]) -> Note:
         """Return the note with `remarks` added to what was decided, each once."""
+        if not remarks:
+            return self
         decided = dict.fromkeys((*self.decided, *remarks))
         if len(decided) == len(self.decided):
             return self
@@ -234,9 +244,7 @@ def _bullets(texts: Iterable[str]) -> str:
 def _sentences(texts: tuple[str, ...]) -> str:
     if len(texts) < 2:
         return prose(texts[0]).strip("\n") if texts else ""
-    return "\n".join(
-        f"{n}. {_item(text, ' ' * len(f'{n}. '))}" for n, text in enumerate(texts, 1)
-    )
+    return "\n".join(f"{n}. {_item(text, ' ' * len(f'{n}. '))}" for n, text in enumerate(texts, 1))
 
 
 def _so_far(texts: tuple[str, ...]) -> str:

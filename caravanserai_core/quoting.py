@@ -128,7 +128,9 @@ def _spans(line: str) -> list[tuple[int, int]] | None:
     """Return the code spans of a line as (start, end), or None where one may reach further."""
     found: list[tuple[int, int]] = []
     runs = list(_BACKTICKS.finditer(line))
-    if len(runs) > _MOST_SPANS or (runs and ("\\`" in line or "|" in line or "<" in line[: runs[0].start()])):
+    if len(runs) > _MOST_SPANS or (
+        runs and ("\\`" in line or "|" in line or "<" in line[: runs[0].start()])
+    ):
         return None  # escaped ticks, cells of a table, links that hold ticks
     while runs:
         first = runs.pop(0)

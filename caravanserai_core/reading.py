@@ -174,6 +174,19 @@ def rebuild(chain: list[Record], number: int) -> Any:
     Raises:
         Malformed: the chain does not lead there.
     """
+    first, *steps = path(chain, number)
+    tree = codec.parse(first.member("state"))
+    for step in steps:
+        tree = delta.apply(tree, codec.parse(step.member("patch")))
+    return tree
+
+
+def path(chain: list[Record], number: int) -> list[Record]:
+    """Return the records that waypoint `number` is rebuilt from, the full one first.
+
+    Raises:
+        Malformed: the chain does not lead there.
+    """
     found = {record.waypoint: record for record in chain if record.kind == "waypoint"}
     steps: list[Record] = []
     record = found.get(number)
@@ -184,10 +197,7 @@ def rebuild(chain: list[Record], number: int) -> Any:
         record = found.get(record.head["base"])
     if record is None:
         raise Malformed(f"a waypoint that {number} builds on is missing")
-    tree = codec.parse(record.member("state"))
-    for step in reversed(steps):
-        tree = delta.apply(tree, codec.parse(step.member("patch")))
-    return tree
+    return [record, *reversed(steps)]
 
 
 def decode(

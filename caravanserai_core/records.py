@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,24 +48,45 @@ class Record:
 
     Attributes:
         head: the fields of the head, as JSON gives them.
-        body: the bytes of the body (`"state":…`), or None where it was not read.
         sum: the record's sum, hex.
         loc: byte offset hint of the store, or None.
         place: where the store holds the record; only the store knows what it means.
         edited: the line has a byte order mark or a carriage return, which no writer wrote.
     """
 
-    __slots__ = ("body", "edited", "head", "loc", "place", "sum")
+    __slots__ = ("_body", "_span", "edited", "head", "loc", "place", "sum")
 
     def __init__(
-        self, head: dict[str, Any], body: bytes | None, sum_: str, loc: int | None
+        self,
+        head: dict[str, Any],
+        body: bytes | None,
+        sum_: str,
+        loc: int | None,
+        span: tuple[int, int] | None = None,
     ) -> None:
+        """Make a record.
+
+        Args:
+            head: the fields of the head.
+            body: the body, or, with `span`, a text that holds it.
+            sum_: the record's sum.
+            loc: hint of the store.
+            span: where in `body` the body is; a large one is copied once, when it is decoded.
+        """
         self.head = head
-        self.body = body
+        self._body = body
+        self._span = span
         self.sum = sum_
         self.loc = loc
         self.place: Any = None
         self.edited = False
+
+    @property
+    def body(self) -> bytes | None:
+        """The bytes of the body, or None where it was not read."""
+        if self._span is None or self._body is None:
+            return self._body
+        return self._body[self._span[0] : self._span[1]]
 
     @property
     def seq(self) -> int:
@@ -108,10 +130,11 @@ class Record:
         Raises:
             Malformed: the body holds something else.
         """
-        label = b'"' + name.encode() + b'":'
-        if self.body is None or not self.body.startswith(label):
+        label = b'"%b":' % name.encode()
+        start, end = self._span or (0, len(self._body or b""))
+        if self._body is None or not self._body.startswith(label, start, end):
             raise Malformed(f"record {self.seq} has no {name}")
-        return self.body[len(label) :]
+        return self._body[start + len(label) : end]
 
     def data(self) -> Any:
         """Return the body's `data` as a JSON tree, or None where there is no body."""
@@ -175,17 +198,9 @@ class Draft:
             prev.encode(),
         )
         body = self.body
-        sum_ = _sum(head, body if len(body) <= _INLINE_BODY else b"")
-        comma = b"," if body else b""
-        line = b'{"len":[%d,%d],%b%b%b,"sum":"%b"' % (
-            len(head),
-            len(body),
-            head,
-            comma,
-            body,
-            sum_.encode(),
-        )
-        return line, sum_
+        text = b"%b,%b" % (head, body) if body else head
+        sum_ = _sum(text if len(body) <= _INLINE_BODY else head)
+        return b'{"len":[%d,%d],%b,"sum":"%b"' % (len(head), len(body), text, sum_.encode()), sum_
 
 
 def body_digest(body: bytes) -> str:
@@ -195,14 +210,21 @@ def body_digest(body: bytes) -> str:
 
 def now() -> str:
     """Return the current time as records hold it: ISO 8601, UTC, microseconds."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    global _second
+    seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    at, text = _second
+    if at != seconds:
+        text = datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+        _second = (seconds, text)
+    return f"{text}.{micros:06d}+00:00"
 
 
-def _sum(head: bytes, body: bytes) -> str:
-    digest = hashlib.sha256(head)
-    if body:
-        digest.update(b"," + body)
-    return digest.hexdigest()[:SUM_DIGITS]
+# The text of the last second asked for: making it costs more than all the rest of a head.
+_second = (-1, "")
+
+
+def _sum(covered: bytes) -> str:
+    return hashlib.sha256(covered).hexdigest()[:SUM_DIGITS]
 
 
 def lengths(start: bytes) -> tuple[int, int, int] | None:
@@ -216,8 +238,12 @@ def lengths(start: bytes) -> tuple[int, int, int] | None:
     return match.end(), int(match[1]), int(match[2])
 
 
-def parse(line: bytes) -> Record:
+def parse(line: bytes, end: int | None = None) -> Record:
     """Read one line, without its line end, and check it in full.
+
+    Args:
+        line: bytes that begin with the line.
+        end: where the line ends in them.
 
     Raises:
         Malformed: the line is not a whole record or its sum is wrong.
@@ -226,63 +252,70 @@ def parse(line: bytes) -> Record:
     if sizes is None:
         raise Malformed("does not begin like a record")
     at, head_size, body_size = sizes
-    end = at + head_size
-    body = b""
+    stop = start = at + head_size
     if body_size:
-        if line[end : end + 1] != b",":
+        if line[start : start + 1] != b",":
             raise Malformed("the head's length is wrong")
-        body = line[end + 1 : end + 1 + body_size]
-        end += 1 + body_size
-    return assemble(line[at : at + head_size], body, line[end:], body_size)
+        start += 1
+        stop = start + body_size
+    covered = line[at:stop] if body_size <= _INLINE_BODY else line[at : at + head_size]
+    head, sum_, loc = _checked(covered, head_size, line[stop:end])
+    if body_size > _INLINE_BODY:
+        digest = hashlib.sha256(memoryview(line)[start:stop]).hexdigest()
+        if digest != head.get("body_sha256"):
+            raise Malformed("the body's digest is wrong")
+    return Record(head, line, sum_, loc, (start, stop))
 
 
-def assemble(head_bytes: bytes, body: bytes | None, suffix: bytes, body_size: int) -> Record:
-    """Build a record from its parts and check them.
+def parse_head(head: bytes, suffix: bytes, body_size: int) -> Record:
+    """Read a record whose body was skipped, and check what can be checked without it.
 
     Args:
-        head_bytes: exactly the head.
-        body: exactly the body, or None where it was skipped (its digest is then not checked;
-            a small body must be given, the sum covers it directly).
+        head: exactly the head.
         suffix: what follows the body up to the end of the line.
         body_size: the body's length as the line states it.
 
     Raises:
-        Malformed: something does not fit.
+        Malformed: something does not fit, or the sum covers the body.
     """
+    if 0 < body_size <= _INLINE_BODY:
+        raise Malformed("a small body is part of the sum and was not given")
+    fields, sum_, loc = _checked(head, len(head), suffix)
+    return Record(fields, None, sum_, loc)
+
+
+def _checked(
+    covered: bytes, head_size: int, suffix: bytes
+) -> tuple[dict[str, Any], str, int | None]:
+    """Check the sum of a line and return (head, sum, loc)."""
     match = _SUFFIX.fullmatch(suffix)
     if match is None:
         raise Malformed("does not end like a record")
-    stated = match[1].decode()
-    inline = 0 < body_size <= _INLINE_BODY
-    if inline and body is None:
-        raise Malformed("a small body is part of the sum and was not given")
-    if _sum(head_bytes, body if inline and body is not None else b"") != stated:
+    sum_ = match[1].decode()
+    if _sum(covered) != sum_:
         raise Malformed("the sum is wrong")
     try:
-        head = orjson.loads(b"{%b}" % head_bytes)
+        head = orjson.loads(b"{%b}" % covered[:head_size])
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the head is not JSON: {error}") from None
     _check_head(head)
-    if body is not None:
-        if len(body) != body_size:
-            raise Malformed("the body's length is wrong")
-        if not inline and body_size and hashlib.sha256(body).hexdigest() != head.get("body_sha256"):
-            raise Malformed("the body's digest is wrong")
-    return Record(head, body, stated, int(match[2]) if match[2] else None)
+    return head, sum_, int(match[2]) if match[2] else None
 
 
 def _check_head(head: dict[str, Any]) -> None:
-    app = head.get("app", [1, 1])
+    get = head.get
+    app = get("app")
     if (
-        type(head.get("seq")) is not int
-        or type(head.get("kind")) is not str
-        or type(head.get("waypoint")) is not int
-        or type(head.get("prev")) is not str
-        or type(head.get("lane", "")) is not str
-        or type(head.get("time")) is not str
-        or type(app) is not list
-        or len(app) != 2
-        or type(app[0]) is not int
-        or type(app[1]) is not int
+        type(get("seq")) is not int
+        or type(get("kind")) is not str
+        or type(get("waypoint")) is not int
+        or type(get("prev")) is not str
+        or type(get("lane", "")) is not str
+        or type(get("time")) is not str
+        or (app is not None and not _is_pair(app))
     ):
         raise Malformed("the head lacks a field or has one of the wrong type")
+
+
+def _is_pair(app: object) -> bool:
+    return type(app) is list and len(app) == 2 and type(app[0]) is type(app[1]) is int

@@ -54,8 +54,8 @@ def resumable(
     arguments it goes on from the last state. `again(f)(run_id, state)` starts afresh.
 
     Args:
-        fn: a plain or async function or method. (A generator function gets its state and no more: its end
-            is not recorded.)
+        fn: a plain or async function or method. (A generator function gets its state and no
+            more: its end is not recorded.)
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         must_exist: refuse to begin a new run.
 

@@ -98,7 +98,8 @@ class _Check:
         self._seq = 0
         self._sum = ""
         self._last = 0
-        self._trees: dict[str, tuple[int, Any]] = {}
+        # By lane: the waypoints since its full record, and the newest state.
+        self._trees: dict[str, tuple[set[int], Any]] = {}
         self._torn: Bad | None = None
         self._append: list[Record] = []
 
@@ -174,14 +175,22 @@ class _Check:
         lane = record.lane
         if record.full:
             tree = codec.parse(record.member("state"))
-            self._trees[lane] = (record.waypoint, tree)
+            self._trees[lane] = ({record.waypoint}, tree)
         else:
-            first, tree = self._trees.get(lane, (0, None))
-            if record.head["base"] not in (first, record.head.get("parent")) or not first:
+            numbers, tree = self._trees.get(lane, (set(), None))
+            if record.head["base"] not in numbers:
                 raise Malformed(f"it builds on waypoint {record.head['base']}, which is not there")
-            # A patch on the full state repeats every earlier one, so it may go on top of them.
-            tree = delta.apply(tree, codec.parse(record.member("patch")))
-            self._trees[lane] = (first, tree)
+            patch: Any = codec.parse(record.member("patch"))
+            on_parent = record.head["base"] == record.head.get("parent")
+            if on_parent or all(op["op"] == "replace" for op in patch):
+                # Replacements on an older base repeat what was replaced since: they may go on
+                # top of it, which spares reading the base again for each of thousands.
+                tree = delta.apply(tree, patch)
+            else:
+                chain = self.store.chain(self.run_id, record.waypoint)
+                tree = reading.rebuild(chain, record.waypoint)
+            numbers.add(record.waypoint)
+            self._trees[lane] = (numbers, tree)
         self._note(record)
 
     def _note(self, record: Record) -> None:

@@ -18,6 +18,7 @@ from caravanserai_core.records import SUFFIX_MAX, Malformed, Record, lengths
 from caravanserai_core.stores import _legacy
 from caravanserai_core.stores._folder import close, failed
 from caravanserai_core.stores._segment import (
+    BOM,
     Damaged,
     End,
     Place,
@@ -25,6 +26,7 @@ from caravanserai_core.stores._segment import (
     find_waypoint,
     read_line,
     scan,
+    waypoint_lines,
 )
 from caravanserai_core.stores.base import Bad, Listed, Recent, Tail
 
@@ -178,45 +180,54 @@ class RunReader:
         return found
 
     def _chain_to(self, fd: int, record: Record) -> list[Record]:
-        """Read what a waypoint builds on: one full record, or all between it and the waypoint.
-
-        What else stands in between need not be whole.
-
-        Raises:
-            JournalDamaged: a record that the waypoint builds on is not whole.
-        """
+        """Read what a waypoint is rebuilt from: the full record, then the patches on its way."""
         if record.full:
             return [record]
         segment, end = record.place
-        full = record.head.get("full", 0)
-        hint = Place(segment, record.loc if record.loc is not None else end)
-        first = self._record_at(fd, hint) if hint.offset < end else None
-        if first is None or first.seq != full:
-            hint = Place(segment, 0)  # it no longer fits: a hand edit moved the lines
-        elif first.waypoint == record.head.get("base"):
-            return [first, record]
-        chain: list[Record] = []
-        bad: Bad | None = None
-        for item in scan(self._reader(fd), segment, self.path, hint.offset, end, bodies=True):
-            if isinstance(item, Bad):
-                bad = bad or item
-            elif item.seq >= full:
-                chain.append(item)
-        chain.append(record)
-        if not _linked(chain):
-            offset, why = (bad.offset, bad.why) if bad is not None else (end, "its base is missing")
-            raise self.damaged(segment, offset, why)
-        return chain
+        first = self._record_at(fd, Place(segment, record.loc)) if record.loc is not None else None
+        if first is None or first.seq != record.head.get("full"):
+            first = self._find_full(fd, record)  # a hand edit shifted what the hint points at
+        chain = [record]
+        start = first.place.offset
+        if record.head.get("base") != first.waypoint:
+            buffer = self.files.read(fd, end - start, start)
+            lines = waypoint_lines(buffer)
+            while (base := chain[-1].head.get("base")) != first.waypoint:
+                at = lines.get(base or 0)
+                if at is None:
+                    why = f"waypoint {base}, which {chain[-1].waypoint} builds on, is not there"
+                    raise self.damaged(segment, start, why)
+                try:
+                    step = read_line(
+                        buffer[at : buffer.index(b"\n", at)], Place(segment, start + at)
+                    )
+                except (Malformed, ValueError) as error:
+                    raise self.damaged(segment, start + at, str(error)) from None
+                chain.append(step)
+                if len(chain) > len(lines) + 1:
+                    raise self.damaged(segment, start, "the waypoints build on each other")
+        return [first, *reversed(chain)]
+
+    def _find_full(self, fd: int, record: Record) -> Record:
+        """Find the full record that a waypoint builds on by looking at all before it."""
+        segment, end = record.place
+        for item in scan(self._reader(fd), segment, self.path, 0, end, bodies=True):
+            if isinstance(item, Record) and item.seq == record.head.get("full") and item.full:
+                return item
+        why = f"the full state that waypoint {record.waypoint} builds on is not there"
+        raise self.damaged(segment, end, why)
 
     def _record_at(self, fd: int, place: Place) -> Record | None:
+        """Read the record that begins at a place, or None where none does."""
         start = self.files.read(fd, 64, place.offset)
-        sizes = lengths(start.removeprefix(b"\xef\xbb\xbf") if place.offset == 0 else start)
+        sizes = lengths(start.removeprefix(BOM) if place.offset == 0 else start)
         if sizes is None:
             return None
         size = sum(sizes) + SUFFIX_MAX + 8
-        line = self.files.read(fd, size, place.offset).partition(b"\n")[0]
+        line = self.files.read(fd, size, place.offset)
+        end = line.find(b"\n", sum(sizes))
         try:
-            return read_line(line, place)
+            return read_line(line, place, None if end < 0 else end)
         except Malformed:
             return None
 

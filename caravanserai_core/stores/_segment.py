@@ -9,9 +9,9 @@ from caravanserai_core.records import (
     SUFFIX_MAX,
     Malformed,
     Record,
-    assemble,
     lengths,
     parse,
+    parse_head,
 )
 from caravanserai_core.stores.base import Bad
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _WINDOW = 1 << 16
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+_HEAD = rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?"kind":"waypoint","waypoint":'
+_WAYPOINT = re.compile(rb"\n" + _HEAD + rb"(\d+),")
 _SEQ = re.compile(rb'(?:\xef\xbb\xbf)?\{"len":\[\d+,\d+\],"seq":(\d+),')
 
 
@@ -56,19 +58,39 @@ class Damaged(Exception):
         self.bad = bad
 
 
-def read_line(line: bytes, place: Place) -> Record:
+def read_line(line: bytes, place: Place, end: int | None = None) -> Record:
     """Parse a line and note its place; a carriage return before the line end is dropped.
+
+    Args:
+        line: bytes that begin with the line.
+        place: where that is.
+        end: where the line ends in them, without its line end; None: with them.
 
     Raises:
         Malformed: the line is not a whole record.
     """
-    plain = line.removesuffix(b"\r")
-    if place.offset == 0:
-        plain = plain.removeprefix(_BOM)
-    record = parse(plain)
+    size = end = len(line) if end is None else end
+    if line[end - 1 : end] == b"\r":
+        end -= 1
+    if place.offset == 0 and line.startswith(BOM):
+        line, end = line[3:], end - 3
+    record = parse(line, end)
     record.place = place
-    record.edited = len(plain) != len(line)
+    record.edited = end != size
     return record
+
+
+def waypoint_lines(buffer: bytes) -> dict[int, int]:
+    """Return where the lines of waypoints begin in whole lines, by waypoint number.
+
+    A line break never stands inside a record (JSON escapes it), so the beginnings of lines can be
+    searched for as bytes.
+    """
+    found = {int(match[1]): match.start() + 1 for match in _WAYPOINT.finditer(buffer)}
+    first = _WAYPOINT.match(b"\n" + buffer[:256])
+    if first is not None:
+        found[int(first[1])] = 0
+    return found
 
 
 def scan(
@@ -118,7 +140,7 @@ def _skip_body(read: Read, buffer: bytes, place: Place) -> tuple[Record, int] | 
     if not found:
         return None
     try:
-        record = assemble(buffer[at : at + head_size], None, suffix.removesuffix(b"\r"), body_size)
+        record = parse_head(buffer[at : at + head_size], suffix.removesuffix(b"\r"), body_size)
     except Malformed:
         return None
     record.place = place
@@ -214,16 +236,9 @@ def _out_of_order(path: str, offset: int) -> Bad:
 
 
 def find_waypoint(read: Read, size: int, waypoint: int) -> int | None:
-    """Return the offset of the line of a waypoint, or None if the segment does not hold it.
-
-    A line break never stands inside a record (JSON escapes it), so a line's beginning can be
-    searched for as bytes without decoding what comes before it.
-    """
-    line = (
-        rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?'
-        rb'"kind":"waypoint","waypoint":%d,' % waypoint
-    )
-    pattern = re.compile(rb"\n" + line)
+    """Return the offset of the line of a waypoint, or None if the segment does not hold it."""
+    line = _HEAD + b"%d," % waypoint
+    pattern = re.compile(b"\n" + line)
     overlap = 256
     end = size
     while end > 0:

@@ -42,7 +42,7 @@ def test_threads_share_a_run(store_dir: Path, thorough: bool) -> None:
                 numbers.append(checkpoint("run", {"thread": name, "n": n, "pad": "x" * 5000}))
                 if n % 10 == 0:
                     load("run")
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]

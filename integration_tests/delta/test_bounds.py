@@ -94,6 +94,17 @@ def test_single_edits_in_a_large_dict(store_dir: Path, thorough: bool) -> None:
     assert same(load("run", store=store), state)
 
 
+def test_tiny_changes_of_a_large_document(store_dir: Path) -> None:
+    """A few bytes of news each time do not make a chain of thousands: loading stays bounded."""
+    store = FileStore(store_dir)
+    state: dict[str, Any] = {"document": "w" * 50_000, "log": []}
+    for step in range(400):
+        state["log"].append(step)
+        checkpoint("run", state, store=store)
+    assert longest_chain(store, "run", 400)[0] < 110
+    assert same(load("run", store=store), state)
+
+
 def test_window_that_slides(store_dir: Path) -> None:
     """A list that drops its first item and gains one at the end is written as just that."""
     store = FileStore(store_dir)

@@ -87,9 +87,7 @@ def test_shapes_of_patches() -> None:
     patch = check({"log": rows}, {"log": edited})
     assert [(op["op"], op["path"]) for op in patch] == [("replace", "/log/7")]
     assert check({"a": 1, "b": pad}, {"b": pad}) == [{"op": "remove", "path": "/a"}]
-    assert check({"b": pad}, {"b": pad, "a~/": 1}) == [
-        {"op": "add", "path": "/a~0~1", "value": 1}
-    ]
+    assert check({"b": pad}, {"b": pad, "a~/": 1}) == [{"op": "add", "path": "/a~0~1", "value": 1}]
     assert check({"a": 1}, {"a": 1}) == []
     assert check([1, 2], [1, 2, 3]) == [{"op": "add", "path": "/-", "value": 3}]
     assert check({"a": 1}, [1]) == [{"op": "replace", "path": "", "value": [1]}]

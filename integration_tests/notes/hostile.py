@@ -40,6 +40,8 @@ HEADINGS = {
     "html behind a code span": "`a` <h2>Next</h2> `b`",
     "html across code spans": "`a\nb` <h2>Next</h2> `c`",
     "html behind an escaped tick": "\\` <h2>Next</h2> `",
+    "html behind a backslash": "a \\<h2>Next</h2>",
+    "html behind two": "a \\\\<h2>Next</h2>",
     "html in a table": "a | b\n--|--\n`x | <h2>Next</h2> `",
 }
 FENCES = {

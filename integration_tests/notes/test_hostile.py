@@ -13,7 +13,9 @@ from caravanserai_core import quoting
 from integration_tests.notes.hostile import ALL, FENCES, HEADINGS, TERMINAL
 from integration_tests.notes.linter import body, headings, lint, sections
 
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]"
+)
 
 FIELDS: dict[str, Any] = {
     "summary": lambda text: Note(text, happened=["it"], next=["the true next"], goal="the goal"),
@@ -102,7 +104,12 @@ def test_remarks_entries_and_errors_stay_in_their_place(name: str) -> None:
 def test_derived_notes_quote_what_they_name(name: str) -> None:
     """Keys and values of a state are foreign text too."""
     text = ALL[name]
-    for state in ({text: 1}, {"key": text}, {"k": {"$tuple": text}}, {"b": text.encode("utf-8", "replace")}):
+    for state in (
+        {text: 1},
+        {"key": text},
+        {"k": {"$tuple": text}},
+        {"b": text.encode("utf-8", "replace")},
+    ):
         checkpoint("run", state)
         note = read()
         assert lint(note, quotes_data=True) == []

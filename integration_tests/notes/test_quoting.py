@@ -11,7 +11,7 @@ from caravanserai_core.quoting import code, fenced, one_line, prose, quoted, vis
 from integration_tests.notes.hostile import ALL
 from integration_tests.notes.linter import headings, lint
 
-_texts = st.text(st.sampled_from("`~#=->+*1.) \n\t<>h2!?/[]|\\\"aé\x1b\u202e\r"), max_size=40)
+_texts = st.text(st.sampled_from('`~#=->+*1.) \n\t<>h2!?/[]|\\"aé\x1b\u202e\r'), max_size=40)
 
 
 def tokens(text: str) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from caravanserai import FileStore, Note, checkpoint, load, open_run
+from caravanserai import FileStore, Note, StoreFailed, checkpoint, load, open_run
+from caravanserai_core.stores._seam import Files
 from caravanserai_core.verify import renew_notes, verify
 from integration_tests.api.helpers import forget_everything
 
@@ -93,13 +95,58 @@ def test_renewal_of_what_is_not_there(store_dir: Path) -> None:
     assert not store_dir.exists()
 
 
+class FullDisk(Files):
+    """System calls of a disk on which no further file can be made."""
+
+    @staticmethod
+    def open(path: str, flags: int, mode: int = 0o777) -> int:  # type: ignore[override]
+        if flags & os.O_CREAT and str(path).endswith(".md"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.open(path, flags, mode)
+
+
 def test_notes_that_cannot_be_written_fail_no_save(
     store: FileStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are derived: a folder in a note's place costs a warning, not the waypoint."""
-    (FOLDER / "waypoint-4.md").mkdir()
-    (FOLDER / "waypoint-4.md" / "x").touch()
-    assert checkpoint("run", {"n": 4}, "four", store=store) == 4
+    """They are derived: a disk that is full for them costs a warning, not the waypoint."""
+    full = FileStore(store.root, files=FullDisk())
+    assert checkpoint("run", {"n": 4}, "four", store=full) == 4
     assert "note could not be written" in caplog.text
     forget_everything()
     assert load("run", store=store) == {"n": 4}
+    renew_notes(store, "run")
+    assert notes()["waypoint-4.md"].endswith("\n\nfour\n")
+    assert notes()["latest.md"] == notes()["waypoint-4.md"]
+
+
+class BrokenSync(Files):
+    """System calls of a disk that keeps nothing for a while."""
+
+    broken = False
+
+    def sync_data(self, fd: int) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync_data(fd)
+
+
+def test_failed_save_repeats_no_line(store_dir: Path) -> None:
+    """What somebody else wrote is told once, however often this process had to try."""
+    files = BrokenSync()
+    run = open_run("run", store=FileStore(store_dir, files=files))
+    run.checkpoint({"n": 1}, "one")
+    child = os.fork()
+    if not child:
+        try:
+            open_run("run", store=store_dir).entry("tool", say="begun elsewhere")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    files.broken = True
+    for _ in range(2):
+        with pytest.raises(StoreFailed):
+            run.entry("tool", say="begun here")
+    files.broken = False
+    run.entry("tool", say="begun here")
+    told = (FOLDER / "latest.md").read_text().split("\n")[6:-1]
+    assert told == ["- begun elsewhere", "- begun here"]

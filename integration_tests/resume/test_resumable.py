@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from caravanserai import (
     load,
     remark,
     resumable,
-    resumable_iterate,
 )
 from integration_tests.api.helpers import forget_everything, process
 
@@ -92,7 +90,7 @@ def test_goes_on_after_a_failure(name: str) -> None:
     assert status() == "failed"
     latest = Path(".caravanserai/run/latest.md").read_text()
     assert latest.startswith("# Waypoint 2 ")
-    assert 'Since then: the run failed at ' in latest
+    assert "Since then: the run failed at " in latest
     assert "step 3 went wrong" in latest
     assert "Start it again to go on." in latest
     forget_everything()
@@ -300,87 +298,6 @@ def test_keywords_and_positions() -> None:
     assert load("run") == {"step": 2}
 
 
-class Agent:
-    """A class with jobs."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @resumable
-    def work(self, run_id: str, state: dict[str, Any], by: int = 1) -> Any:
-        """A method."""
-        worked.append((self.name, state["n"]))
-        checkpoint(run_id, {"n": state["n"] + by}, f"{self.name} worked")
-        return (self.name, state["n"] + by)
-
-    @resumable
-    async def awork(self, run_id: str, state: dict[str, Any]) -> Any:
-        """An async method."""
-        worked.append(self.name)
-        await acheckpoint(run_id, {"n": 1})
-        return self.name
-
-    @classmethod
-    @resumable
-    def made(cls, run_id: str, state: dict[str, Any]) -> str:
-        """A class method."""
-        worked.append(cls.__name__)
-        return cls.__name__
-
-    @staticmethod
-    @resumable
-    def static(run_id: str, state: dict[str, Any]) -> str:
-        """A static method."""
-        worked.append("static")
-        return "static"
-
-
-def test_methods() -> None:
-    """A method is a job as a function is; the object itself is no part of the call."""
-    assert Agent("a").work("run", {"n": 0}) == ("a", 1)
-    assert Agent("b").work("run", {"n": 0}) == ("a", 1)
-    assert worked == [("a", 0)]
-    assert Agent("b").work("run", {"n": 0}, by=5) == ("b", 6)
-    assert again(Agent("c").work)("run", {"n": 10}) == ("c", 11)
-    worked.clear()
-    for _ in range(2):
-        assert asyncio.run(Agent("x").awork("async", {})) == "x"
-        assert Agent.made("made", {}) == "Agent"
-        assert Agent.static("static", {}) == "static"
-    assert worked == ["x", "Agent", "static"]
-    assert inspect.iscoroutinefunction(Agent.awork)
-    assert Agent.work.__doc__ == "A method."
-
-
-def test_generator_gets_its_state() -> None:
-    """A generator goes on from the last waypoint; each call runs it."""
-
-    @resumable
-    def numbers(run_id: str, state: dict[str, int]) -> Iterator[int]:
-        while state["n"] < 4:
-            state["n"] += 1
-            checkpoint(run_id, state)
-            yield state["n"]
-
-    @resumable
-    async def anumbers(run_id: str, state: dict[str, int]) -> AsyncIterator[int]:
-        while state["n"] < 4:
-            state["n"] += 1
-            await acheckpoint(run_id, state)
-            yield state["n"]
-
-    async def collect() -> list[int]:
-        return [n async for n in anumbers("async", {"n": 1})]
-
-    it = numbers("run", {"n": 0})
-    assert [next(it), next(it)] == [1, 2]
-    it.close()
-    forget_everything()
-    assert list(numbers("run", {"n": 0})) == [3, 4]
-    assert list(numbers("run", {"n": 0})) == []
-    assert asyncio.run(collect()) == [2, 3, 4]
-
-
 def test_run_is_open_inside() -> None:
     """`remark` and `current_run` work inside the function and in what it calls."""
 
@@ -416,43 +333,3 @@ print(job("run", {}))
 """
     assert process(program) == "worked\n1\n"
     assert process(program.replace("COMMENT", "another\n    # comment")) == "1\n"
-
-
-# ---------------------------------------------------------------------- resumable_iterate
-
-
-def test_iterate_repeats_only_the_item_in_work() -> None:
-    """At least once: after a crash the item in work comes again, never more than that one."""
-    items = [f"item {n}" for n in range(6)]
-    for n, item in enumerate(resumable_iterate(items, run_id="run")):
-        worked.append(item)
-        if n == 3:
-            break  # as a crash in the middle of the loop's body
-    forget_everything()
-    assert list(resumable_iterate(items, run_id="run")) == items[3:]
-    assert list(resumable_iterate(items, run_id="run")) == []
-    longer = [*items, "item 6"]
-    assert list(resumable_iterate(longer, run_id="run")) == ["item 6"]
-    assert str(get_waypoint("run").note) == "processed item 7/7"
-    assert load("run") == {"_i": 7}
-
-
-def test_iterate_with_a_note_of_the_item() -> None:
-    """The note is made of the item that was done."""
-    for _ in resumable_iterate("ab", "run", lambda item: f"converted {item}"):
-        pass
-    assert [str(w.note) for w in history("run")] == ["converted a", "converted b"]
-
-
-def test_iterate_over_nothing_begins_no_run(store_dir: Path) -> None:
-    """An empty list leaves nothing behind."""
-    assert list(resumable_iterate([], run_id="run")) == []
-    assert not store_dir.exists()
-
-
-def test_iterate_in_a_given_store() -> None:
-    """`store=` is used for reading and writing."""
-    store = MemoryStore()
-    assert list(resumable_iterate([1, 2], "run", store=store)) == [1, 2]
-    assert list(resumable_iterate([1, 2], "run", store=store)) == []
-    assert list_runs() == []

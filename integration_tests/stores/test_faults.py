@@ -1,4 +1,4 @@
-"""The operating system refuses, at every call in turn: typed errors, nothing lost, nothing stuck."""
+"""The operating system refuses, at every call in turn: typed errors, nothing lost or stuck."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class Operation(NamedTuple):
     before: Use
     act: Use
     after: Any
-    writes: bool = True
 
 
 def state(number: int) -> dict[str, Any]:
@@ -93,12 +92,10 @@ OPERATIONS = {
     "torn tail": Operation(torn, save(3), state(3)),
     "taking over": Operation(legacy, save(2), state(2)),
     "delete": Operation(steps(2), lambda store: clean(RUN, store=store), None),
-    "load": Operation(steps(6), lambda store: load(RUN, store=store), state(6), writes=False),
-    "load at": Operation(steps(6), lambda store: load(RUN, 1, store=store), state(6), writes=False),
-    "history": Operation(steps(6), lambda store: history(RUN, store=store), state(6), writes=False),
-    "notes again": Operation(
-        steps(2), lambda store: renew_notes(store, RUN), state(2), writes=False
-    ),
+    "load": Operation(steps(6), lambda store: load(RUN, store=store), state(6)),
+    "load at": Operation(steps(6), lambda store: load(RUN, 1, store=store), state(6)),
+    "history": Operation(steps(6), lambda store: history(RUN, store=store), state(6)),
+    "notes again": Operation(steps(2), lambda store: renew_notes(store, RUN), state(2)),
 }
 
 
@@ -219,7 +216,7 @@ def test_a_list_shows_the_other_runs(tmp_path: Path) -> None:
         try:
             found = list_runs(store=store)
         except StoreFailed as failure:
-            assert (at, failure.errno, failure.filename) == (1, errno.EIO, store.root)
+            assert (at, failure.errno, failure.filename) == (1, errno.EIO, store.root)  # noqa: PT017
             continue
         if not seam.fired:
             break

@@ -1,0 +1,368 @@
+"""Several processes on one run: killed, stopped, forked; nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caravanserai_core import checkpoint, clean, list_runs, load
+from caravanserai_core.errors import StoreBusy
+from caravanserai_core.journal import forget
+from caravanserai_core.stores import FileStore, _file
+from caravanserai_core.stores._seam import Files
+from caravanserai_core.verify import verify
+from integration_tests.stores.workers import (
+    RUN,
+    Ack,
+    acknowledged,
+    count_up,
+    join,
+    on_disk,
+    start,
+    wait_until,
+)
+
+STOP = 0.3
+"""Seconds that a process is stopped for."""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store whose journals roll over often."""
+    monkeypatch.setattr(_file, "SEGMENT_SIZE", 8_000)
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def acks(tmp_path: Path) -> Path:
+    """Where writers log what was acknowledged."""
+    folder = tmp_path / "acks"
+    folder.mkdir()
+    return folder
+
+
+class Crowd:
+    """Writers in slots: each has its share to do, and one that dies is followed by another.
+
+    Args:
+        root: the store.
+        acks: where they log.
+        share: saves of each slot.
+        dying: share of the writes in which a writer dies by itself.
+    """
+
+    def __init__(self, root: Path, acks: Path, share: int, *, dying: float) -> None:
+        self.root, self.acks, self.share, self.dying = root, acks, share, dying
+        self.chance = random.Random(7)
+        self.deaths = 0
+        self.slots: dict[int, list[int]] = {}
+        # Whoever is alive holds the other end, also a forked child of a writer that was killed.
+        self.alive, self._held = os.pipe()
+
+    def run(self, size: int, *, kills: int, stops: int) -> None:
+        """Let them work, and kill and stop some at random moments."""
+        for slot in range(size):
+            self._start(slot)
+        while self.slots:
+            time.sleep(self.chance.uniform(0.002, 0.02))
+            self._collect()
+            pids = [pids[-1] for pids in self.slots.values()]
+            if pids and kills and self.chance.random() < 0.3:
+                kills -= 1
+                os.kill(self.chance.choice(pids), signal.SIGKILL)
+            elif pids and stops and self.chance.random() < 0.1:
+                stops -= 1
+                self._stop(self.chance.choice(pids))
+        assert not kills, "they were done before all were killed"
+        os.close(self._held)
+        assert os.read(self.alive, 1) == b"", "all ends are closed when the last one is gone"
+        os.close(self.alive)
+
+    def _start(self, slot: int) -> None:
+        pids = self.slots.setdefault(slot, [])
+        logs = [self.acks / str(pid) for pid in pids]
+        left = self.share - sum(len(log.read_bytes().splitlines()) for log in logs if log.exists())
+        seed = self.chance.getrandbits(32)
+        first = not pids
+        pids.append(
+            start(
+                lambda: count_up(
+                    self.root, self.acks, left, seed, dying=self.dying, forks=first and slot % 2
+                )
+            )
+        )
+
+    def _collect(self) -> None:
+        for slot, pids in list(self.slots.items()):
+            pid, status = os.waitpid(pids[-1], os.WNOHANG)
+            if not pid:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            assert code in (0, -signal.SIGKILL), "a writer failed; its error is above"
+            if code:
+                self.deaths += 1
+                self._start(slot)
+            else:
+                del self.slots[slot]
+
+    def _stop(self, pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(STOP, _signal, (pid, signal.SIGCONT)).start()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def check(root: Path, found: list[Ack], *, unacknowledged: int) -> dict[int, Any]:
+    """Check that every acknowledged save is there once, and nothing is missing or too many."""
+    states = on_disk(root)
+    assert sorted(states) == list(range(1, len(states) + 1)), "numbers have a gap"
+    assert all(state["n"] == number for number, state in states.items()), "a step was lost"
+    numbers = [ack.number for ack in found]
+    assert len(set(numbers)) == len(numbers), "a number was acknowledged twice"
+    assert all(states[ack.number]["token"] == ack.token for ack in found)
+    assert len(states) - len(found) <= unacknowledged
+    store = FileStore(root)
+    forget(store, RUN)
+    assert load(RUN, store=store)["n"] == len(states)
+    findings = verify(store, RUN).findings
+    assert not [f for f in findings if f.level not in ("note", "torn")], findings
+    return states
+
+
+def test_writers_that_are_killed_stopped_and_forked_lose_nothing(
+    root: Path, acks: Path, thorough: bool, record_property: Any
+) -> None:
+    """8 processes count up: nothing acknowledged is lost, nothing doubled, the sum is exact."""
+    share, kills, stops = (200, 60, 30) if thorough else (30, 12, 6)
+    crowd = Crowd(root, acks, share, dying=0.02)
+
+    crowd.run(8, kills=kills, stops=stops)
+
+    found = acknowledged(acks)
+    states = check(root, found, unacknowledged=crowd.deaths)
+    assert len(found) >= 8 * share
+    assert len(list((root / RUN).glob("journal-*.jsonl"))) > 5
+    assert list((root / RUN).glob("*.damaged-*")), "no line was torn: the test is too tame"
+    assert crowd.deaths >= kills
+    assert len(states) >= len(found)
+    longest = max(ack.seconds for ack in found)
+    record_property("longest call", longest)
+    print(f"longest call: {longest:.3f} s, deaths: {crowd.deaths}, waypoints: {len(states)}")
+    assert longest < STOP + 1.0
+
+
+def test_a_writer_of_a_deleted_run_never_lands_in_the_next_one(
+    root: Path, acks: Path, thorough: bool
+) -> None:
+    """Deleted again and again under 6 writers: each life of the run is one chain from 1 on."""
+    share, lives = (150, 60) if thorough else (40, 15)
+    pids = [start(lambda seed=n: count_up(root, acks, share, seed)) for n in range(6)]
+    store = FileStore(root)
+    chance = random.Random(3)
+    deleted = 0
+    while deleted < lives and any(os.waitpid(pid, os.WNOHANG)[0] == 0 for pid in pids[:1]):
+        wait_until(lambda: (root / RUN / "journal-1.jsonl").exists())
+        time.sleep(chance.uniform(0.0, 0.01))
+        deleted += clean(RUN, store=store)
+    codes = [join(pid) for pid in pids if _unfinished(pid)]
+
+    assert set(codes) <= {0}
+    assert deleted > 3
+    checkpoint(RUN, {"n": 0, "token": "", "life": ""}, store=store) if not list_runs(
+        store=store
+    ) else None
+    states = on_disk(root)
+    assert sorted(states) == list(range(1, len(states) + 1))
+    assert [states[number]["n"] for number in sorted(states)][1:] == list(range(2, len(states) + 1))
+    assert len({state["life"] for state in states.values()}) == 1, "two lives in one journal"
+    assert not verify(FileStore(root), RUN).damaged
+    assert not list(root.glob(".deleted-*"))
+
+
+def _unfinished(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG | os.WNOWAIT if hasattr(os, "WNOWAIT") else 0)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+# ---------------------------------------------------------------------- the lock
+
+
+class Holding(Files):
+    """Keeps the lock: stops at a data sync until told to go on.
+
+    Args:
+        held: a file that is made when the lock is held.
+        until: goes on when this file is there.
+    """
+
+    def __init__(self, held: Path, until: Path) -> None:
+        self._held, self._until = held, until
+
+    def sync_data(self, fd: int) -> None:
+        self._held.touch()
+        wait_until(self._until.exists)
+        super().sync_data(fd)
+
+
+def test_a_timeout_names_the_holder(root: Path, tmp_path: Path) -> None:
+    """Also that it is stopped; when it goes on, everybody does."""
+    checkpoint(RUN, {"n": 1}, store=root)
+    held, until = tmp_path / "held", tmp_path / "until"
+
+    def hold() -> None:
+        store = FileStore(root, files=Holding(held, until))
+        forget(store, RUN)
+        checkpoint("run", load(RUN, store=store), store=store)
+
+    holder = start(hold)
+    wait_until(held.exists)
+    store = FileStore(root, timeout=0.2)
+    forget(store, RUN)
+    begin = time.monotonic()
+    with pytest.raises(StoreBusy, match=rf"process {holder}, .* 0\.2 s"):
+        checkpoint(RUN, {"n": 2}, store=store)
+    assert 0.2 <= time.monotonic() - begin < 1.2
+
+    os.kill(holder, signal.SIGSTOP)
+    with pytest.raises(TimeoutError, match=rf"process {holder} \(stopped\)"):
+        checkpoint(RUN, {"n": 2}, store=store)
+    with pytest.raises(StoreBusy):
+        clean(RUN, store=store)
+    assert load(RUN, store=store) == {"n": 1}, "readers do not wait"
+
+    until.touch()
+    os.kill(holder, signal.SIGCONT)
+    assert join(holder) == 0
+    load(RUN, store=store)
+    assert checkpoint(RUN, {"n": 3}, store=store) == 3
+
+
+def test_a_killed_holder_is_gone_at_once(root: Path, tmp_path: Path) -> None:
+    """The kernel gives a dead process's lock back: nobody waits for a time-out."""
+    checkpoint(RUN, {"n": 1}, store=root)
+    held, until = tmp_path / "held", tmp_path / "until"
+
+    def hold() -> None:
+        store = FileStore(root, files=Holding(held, until))
+        forget(store, RUN)
+        checkpoint(RUN, {"n": 2}, store=store)
+
+    holder = start(hold)
+    wait_until(held.exists)
+    os.kill(holder, signal.SIGKILL)
+    assert join(holder) == -signal.SIGKILL
+
+    store = FileStore(root, timeout=0.5)
+    forget(store, RUN)
+    assert checkpoint(RUN, {"n": 3}, store=store) == 3  # 2 was written, and not acknowledged
+
+
+@pytest.mark.parametrize("how", ["a program", "a forked child"])
+def test_what_is_started_while_the_lock_is_held_does_not_keep_it(
+    root: Path, tmp_path: Path, how: str
+) -> None:
+    """A process that outlives its parent keeps no lock of it, whatever it inherited."""
+    checkpoint(RUN, {"n": 1}, store=root)
+    held, until, sleeper = tmp_path / "held", tmp_path / "until", tmp_path / "sleeper"
+
+    def hold() -> None:
+        store = FileStore(root, files=Holding(held, until))
+        forget(store, RUN)
+        thread = threading.Thread(
+            target=lambda: checkpoint(RUN, {"n": 2}, store=store), daemon=True
+        )
+        thread.start()
+        wait_until(held.exists)
+        if how == "a program":
+            pid = subprocess.Popen(["sleep", "60"], close_fds=False).pid
+        else:
+            pid = start(lambda: time.sleep(60))
+        sleeper.with_suffix(".new").write_text(str(pid))
+        sleeper.with_suffix(".new").rename(sleeper)
+        time.sleep(60)
+
+    holder = start(hold)
+    wait_until(sleeper.exists)
+    os.kill(holder, signal.SIGKILL)
+    join(holder)
+    try:
+        store = FileStore(root, timeout=0.5)
+        forget(store, RUN)
+        assert checkpoint(RUN, {"n": 3}, store=store) == 3
+    finally:
+        os.kill(int(sleeper.read_text()), signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------- forks and starts
+
+
+def test_parent_and_child_go_on_after_a_fork(root: Path) -> None:
+    """The child is a writer of its own; its save is a foreign one for the parent, and back."""
+    store = FileStore(root)
+    checkpoint(RUN, {"n": 1}, store=store)
+
+    child = start(lambda: checkpoint(RUN, {"n": load(RUN, store=store)["n"] + 1}, store=store))
+
+    assert join(child) == 0
+    assert load(RUN, store=store) == {"n": 2}
+    assert checkpoint(RUN, {"n": 3}, store=store) == 3
+    child = start(lambda: None)
+    assert join(child) == 0
+    assert checkpoint(RUN, {"n": 4}, store=store) == 4
+    assert load(RUN, store=store) == {"n": 4}
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_twenty_processes_begin_at_once(tmp_path: Path, acks: Path, same: bool) -> None:
+    """In a store that is not there yet, on runs of their own or on one: all are there."""
+    root = tmp_path / "new" / "runs"
+    code = (
+        "import sys; from pathlib import Path; from integration_tests.stores.workers import *\n"
+        "from integration_tests.stores import workers\n"
+        "workers.RUN = sys.argv[4]\n"
+        "print('ready', flush=True); sys.stdin.read(1)\n"
+        "count_up(Path(sys.argv[1]), Path(sys.argv[2]), 2, int(sys.argv[3]))"
+    )
+    crowd = []
+    for number in range(20):
+        run_id = RUN if same else f"{RUN}-{number}"
+        command = [sys.executable, "-c", code, str(root), str(acks), str(number), run_id]
+        crowd.append(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        )
+    for process in crowd:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write(b"x")
+        process.stdin.close()
+    assert [process.wait(60) for process in crowd] == [0] * 20
+    for process in crowd:
+        process.stdout.close()  # type: ignore[union-attr]
+
+    assert len(acknowledged(acks)) == 40
+    if same:
+        check(root, acknowledged(acks), unacknowledged=0)
+    assert [info.waypoints for info in list_runs(store=root)] == ([40] if same else [2] * 20)
