@@ -6,6 +6,7 @@ Nothing here writes, takes a lock, or remembers anything between two calls.
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -176,8 +177,10 @@ def rebuild(chain: list[Record], number: int) -> Any:
     """
     first, *steps = path(chain, number)
     tree = codec.parse(first.member("state"))
-    for step in steps:
-        tree = delta.apply(tree, codec.parse(step.member("patch")))
+    if steps:
+        patches: Any = codec.parse(b"[%b]" % b",".join([step.member("patch") for step in steps]))
+        for patch in patches:
+            tree = delta.apply(tree, patch)
     return tree
 
 
@@ -187,6 +190,15 @@ def path(chain: list[Record], number: int) -> list[Record]:
     Raises:
         Malformed: the chain does not lead there.
     """
+    if (
+        chain
+        and chain[0].full
+        and all(
+            step.head.get("base") == before.head["waypoint"]
+            for before, step in pairwise(chain)
+        )
+    ):
+        return chain
     found = {record.waypoint: record for record in chain if record.kind == "waypoint"}
     steps: list[Record] = []
     record = found.get(number)
@@ -378,15 +390,14 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
 
 
 def written_by(store: Store, run_id: str) -> str:
-    """Return the adapter that wrote a run, from its first record alone.
+    """Return the adapter that wrote a run, from its first `open` record that is whole.
 
     Raises:
         JournalDamaged, NewerFormat: as `opening`.
     """
-    for first in store.scan(run_id, bodies=True):
-        if isinstance(first, Bad):
-            raise damaged(first, 0)
-        return opening(first, run_id).adapter
+    for item in store.scan(run_id, bodies=True):
+        if isinstance(item, Record) and item.kind == "open":
+            return opening(item, run_id).adapter
     return "python"
 
 

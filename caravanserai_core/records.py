@@ -32,7 +32,7 @@ SUM_DIGITS: Final = 32
 """Hex digits of a sum: 128 bits of SHA-256, ample against accident."""
 
 # A body up to this size is hashed together with the head; 85 bytes of digest saved per record.
-_INLINE_BODY: Final = 1024
+_INLINE_BODY: Final = 2048
 
 _PREFIX = re.compile(rb'\{"len":\[(\d{1,10}),(\d{1,13})\],')
 _SUFFIX = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":(\d{1,16}))?\}')

@@ -217,7 +217,8 @@ def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) 
                 return
             if free:
                 continue  # it was deleted since it was opened
-            holder = "" if deadline and time.monotonic() < deadline else _holder(files, fd)
+            late = bool(deadline) and time.monotonic() >= deadline
+            holder = _holder(files, fd) if late else ""
         finally:
             _open_locks.discard(fd)
             try:
@@ -226,7 +227,7 @@ def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) 
             finally:
                 close(files, fd)
         deadline = deadline or time.monotonic() + timeout
-        if time.monotonic() >= deadline:
+        if late:
             raise StoreBusy(
                 f"{visible(path)} is being written by {holder or 'another process'}, "
                 f"which has held its lock for more than {timeout:g} s. Wait, or end it if it "

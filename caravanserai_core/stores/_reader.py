@@ -164,7 +164,7 @@ class RunReader:
         if record.loc is None:
             return []
         hint = Place(record.place.segment, record.loc)
-        first = self._record_at(fd, hint)
+        first, _ = self._record_at(fd, hint)
         found: list[Record] = []
         if first is not None and _stop_of(first, record.lane):
             found = self._whole(fd, hint, end)
@@ -184,11 +184,11 @@ class RunReader:
         if record.full:
             return [record]
         segment, end = record.place
-        first = self._record_at(fd, Place(segment, record.loc)) if record.loc is not None else None
+        first, start = self._record_at(fd, Place(segment, record.loc or 0))
         if first is None or first.seq != record.head.get("full"):
             first = self._find_full(fd, record)  # a hand edit shifted what the hint points at
+            start = first.place.offset
         chain = [record]
-        start = first.place.offset
         if record.head.get("base") != first.waypoint:
             buffer = self.files.read(fd, end - start, start)
             lines = waypoint_lines(buffer)
@@ -217,19 +217,20 @@ class RunReader:
         why = f"the full state that waypoint {record.waypoint} builds on is not there"
         raise self.damaged(segment, end, why)
 
-    def _record_at(self, fd: int, place: Place) -> Record | None:
-        """Read the record that begins at a place, or None where none does."""
+    def _record_at(self, fd: int, place: Place) -> tuple[Record | None, int]:
+        """Read the record that begins at a place; returns it, or None, and where its line ends."""
         start = self.files.read(fd, 64, place.offset)
         sizes = lengths(start.removeprefix(BOM) if place.offset == 0 else start)
         if sizes is None:
-            return None
+            return None, place.offset
         size = sum(sizes) + SUFFIX_MAX + 8
         line = self.files.read(fd, size, place.offset)
         end = line.find(b"\n", sum(sizes))
+        end = len(line) if end < 0 else end
         try:
-            return read_line(line, place, None if end < 0 else end)
+            return read_line(line, place, end), place.offset + end + 1
         except Malformed:
-            return None
+            return None, place.offset
 
     def _whole(self, fd: int, start: Place, end: int) -> list[Record]:
         """Read a stretch in which every line must be whole."""
@@ -277,7 +278,7 @@ class RunReader:
             offset = find_waypoint(self._reader(fd), size, waypoint)
             if offset is None:
                 return []
-            record = self._record_at(fd, Place(segment, offset))
+            record, _ = self._record_at(fd, Place(segment, offset))
             if newest and (record is None or record.app[1] > 1):
                 # In the newest append, which may not be whole, and is then not there yet.
                 try:
@@ -372,7 +373,7 @@ class RunReader:
 
     def epoch(self, fd: int) -> int:
         """Return the epoch that a segment begins with."""
-        start = self._record_at(fd, Place(0, 0))
+        start, _ = self._record_at(fd, Place(0, 0))
         return start.head.get("epoch", 1) if start is not None else 1
 
     def end(self, fd: int, segment: int, size: int) -> End:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     """read(offset, size) -> bytes"""
 
 _CHUNK = 1 << 20
-_WINDOW = 1 << 16
+_WINDOW = 1 << 14
 BOM = b"\xef\xbb\xbf"
 _HEAD = rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?"kind":"waypoint","waypoint":'
 _WAYPOINT = re.compile(rb"\n" + _HEAD + rb"(\d+),")

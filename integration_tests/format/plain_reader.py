@@ -25,10 +25,10 @@ def read_line(line):
     if not end:
         return None
     fields = json.loads(b"{" + head + b"}")
-    covered = head + b"," + body if 0 < size <= 1024 else head
+    covered = head + b"," + body if 0 < size <= 2048 else head
     if hashlib.sha256(covered).hexdigest()[:32] != end[1].decode():
         return None
-    if size > 1024 and hashlib.sha256(body).hexdigest() != fields["body_sha256"]:
+    if size > 2048 and hashlib.sha256(body).hexdigest() != fields["body_sha256"]:
         return None
     name, _, value = body.partition(b":")
     return fields, name.strip(b'"').decode(), value, end[1].decode()

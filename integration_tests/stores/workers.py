@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from caravanserai_core import checkpoint, load
-from caravanserai_core.errors import Conflict, RunNotFound
+from caravanserai_core.errors import Conflict, RunNotFound, WaypointNotFound
 from caravanserai_core.journal import forget
 from caravanserai_core.stores import FileStore
 from caravanserai_core.stores._seam import Files
@@ -129,6 +129,8 @@ def _try(store: FileStore, token: str) -> int:
         state = load(RUN, store=store)
     except RunNotFound:
         state = {"n": 0, "life": token}
+    except WaypointNotFound:
+        return 0  # deleted and begun again while it was read
     try:
         number = state["n"] + 1
         return checkpoint(
