@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import datetime
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import pytest
 
 import caravanserai
 from caravanserai_core.stores import _file
+from caravanserai_core.verify import verify
+from integration_tests.codec.values import same
+from integration_tests.format import golden
 from integration_tests.format.plain_reader import read_records, read_states
 
 HERE = Path(__file__).parent
@@ -63,3 +67,34 @@ def test_the_reader_needs_nothing_of_this_project() -> None:
     names |= {n.module or "." for n in nodes if isinstance(n, ast.ImportFrom)}
     assert names <= sys.stdlib_module_names
     assert len(source.splitlines()) <= 90
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in (HERE / "golden").iterdir()))
+def test_golden_journals_load(version: str, tmp_path: Path) -> None:
+    """Every released format is read exactly, verified, and gone on from."""
+    shutil.copytree(HERE / "golden" / version, tmp_path / "store", symlinks=True)
+    store = caravanserai.FileStore(tmp_path / "store")
+    for name, make in golden.RUNS.items():
+        for number, state in enumerate(make(), 1):
+            assert same(caravanserai.load(name, at=number, store=store), state), (name, number)
+        assert verify(store, name).findings == []
+        newest = caravanserai.get_waypoint(name, store=store).number
+        assert caravanserai.checkpoint(name, {"gone": "on"}, store=store) > newest
+    waypoints = {w.number: w for w in caravanserai.history("small", store=store)}
+    assert waypoints[6].note.decided == ("Because it was asked for.",)
+    assert (waypoints[7].lane, waypoints[7].parent) == ("side", None)
+
+
+def test_golden_journals_of_this_format_are_what_is_written(tmp_path: Path) -> None:
+    """This version writes the kinds, bases and bodies that the golden journals hold."""
+    golden.make(tmp_path / "now")
+    for name in golden.RUNS:
+        kept = list(read_records(golden.FOLDER / name))
+        made = list(read_records(tmp_path / "now" / name))
+        assert [shape(*record) for record in made] == [shape(*record) for record in kept]
+
+
+def shape(head: dict[str, object], name: str, value: bytes) -> tuple[object, ...]:
+    """Return what does not differ between two runs of the same program."""
+    fixed = {k: v for k, v in head.items() if k not in ("time", "by", "prev", "note_sha256")}
+    return fixed, name, value if head["kind"] != "snapshot" else None

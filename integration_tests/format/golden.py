@@ -1,0 +1,147 @@
+"""What the golden journals hold, and how they are made when a new format is released.
+
+`python -m integration_tests.format.golden` writes them anew into a folder that is not there yet.
+Released ones are never written again: they prove that old runs load.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+import sys
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from unittest import mock
+from zoneinfo import ZoneInfo
+
+from caravanserai import Note, checkpoint, open_run, register_type
+from caravanserai_core.records import FORMAT
+from caravanserai_core.stores import _file
+
+FOLDER = Path(__file__).parent / "golden" / str(FORMAT)
+
+
+@register_type(name="golden.Phase")
+class Phase(enum.Enum):
+    """An enum of the program."""
+
+    PLAN = "plan"
+    WORK = "work"
+
+
+@register_type(name="golden.Task")
+@dataclass
+class Task:
+    """A dataclass of the program."""
+
+    title: str
+    phase: Phase
+    tries: tuple[int, ...] = ()
+
+
+def small() -> list[Any]:
+    """States of the plain loop of the README."""
+    return [{"step": step} for step in range(1, 6)]
+
+
+def typed() -> list[Any]:
+    """States with every kind of value that has a tag of its own, but numpy's."""
+    berlin = ZoneInfo("Europe/Berlin")
+    return [
+        {
+            "tuple": (1, ("two", None)),
+            "sets": [{3, 1, 2}, frozenset({"a"})],
+            "bytes": [b"\x00\xff", bytearray(b"x")],
+            "numbers": [2**70, -(2**64), math.nan, math.inf, -0.0, 1 + 2j, decimal.Decimal("1.20")],
+            "text": "a\ud800b",
+            "keys": {1: "one", "1": "text", (2, 3): "pair"},
+            "tag": {"$tuple": [1]},
+            "when": [
+                datetime.datetime(2026, 1, 2, 3, 4, 5, 6),  # noqa: DTZ001 - a naive one
+                datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=berlin),
+                datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+                datetime.date(2026, 1, 2),
+                datetime.time(1, 2, 3),
+                datetime.timedelta(days=-1, microseconds=1),
+                datetime.timezone(datetime.timedelta(hours=2), "X"),
+                berlin,
+            ],
+            "kin": [
+                deque([1, 2], maxlen=3),
+                OrderedDict(b=1, a=2),
+                defaultdict(list, {"x": [1]}),
+                Counter("aab"),
+                range(1, 9, 2),
+                PurePosixPath("a/b"),
+                uuid.UUID(int=7),
+            ],
+            "task": Task("write", Phase.WORK, (1, 2)),
+        }
+    ]
+
+
+def growing() -> list[Any]:
+    """States that are written as patches of every kind, over several segments."""
+    states: list[Any] = []
+    messages = [{"role": "user", "content": "x" * 400, "id": n} for n in range(12)]
+    for n in range(60):
+        messages = [*messages, {"role": "assistant", "content": f"answer {n} ", "id": n}]
+        state = {
+            "messages": messages,
+            "n": n,
+            "a/b~c": {"deep": {"er": list(range(n % 5))}},
+            "window": list(range(n, n + 100)),
+            "table": {f"row {i}": "y" * 60 + str(n if i == n % 9 else 0) for i in range(20)},
+        }
+        states.append(dict(reversed(state.items())) if n % 17 == 3 else state)
+    return states
+
+
+def steady() -> list[Any]:
+    """States of which little is replaced, so that patches build on the full one or skip."""
+    return [
+        {"text": "z" * 30_000, "rows": {str(i): "w" * 90 + str((n - i) // 60) for i in range(60)}}
+        for n in range(80)
+    ]
+
+
+RUNS = {"small": small, "typed": typed, "growing": growing, "steady": steady}
+
+
+def make(folder: Path) -> None:
+    """Write the golden journals."""
+    machine = (
+        mock.patch.object(sys, "executable", "python3"),
+        mock.patch.object(sys, "orig_argv", ["python3", "agent.py", "--all"]),
+        mock.patch("caravanserai_core.journal._working_folder", return_value="agents"),
+        mock.patch("os.getpid", return_value=4711),
+        mock.patch("os.uname", return_value=mock.Mock(nodename="host")),
+        mock.patch.object(_file, "SEGMENT_SIZE", 40_000),
+    )
+    for patch in machine:
+        patch.start()
+    for name, states in RUNS.items():
+        for number, state in enumerate(states(), 1):
+            checkpoint(name, state, f"step {number}", store=folder)
+    with open_run("small", store=folder) as run:
+        run.entry("tool", {"args": (1,)}, say="A tool began.")
+        run.remark("Because it was asked for.")
+        run.checkpoint({"step": 6}, Note("Six.", plan=[("one", True), "two"], next="Go on."))
+        run.checkpoint({"side": 1}, "a side lane", lane="side")
+        run.finish((1, 2))
+    for patch in machine:
+        patch.stop()
+    for file in folder.glob("*/lock"):
+        file.unlink()
+    (folder / ".gitignore").unlink()
+
+
+if __name__ == "__main__":
+    if FOLDER.exists():
+        sys.exit(f"{FOLDER} is there: a released format is not written again")
+    make(FOLDER)
