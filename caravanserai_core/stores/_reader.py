@@ -286,7 +286,6 @@ class RunReader:
                 except JournalDamaged:
                     end = size  # by something else, behind it
                 if offset >= end:
-                    self.refuse_lost(waypoint - 1)
                     return []
             if record is None:
                 raise self.damaged(segment, offset, "the waypoint is not whole")

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from caravanserai_core import FileStore, journal, run
+import pytest
+
+from caravanserai_core import FileStore, journal, records, run
 from caravanserai_core.stores.base import Appended, Sealed, Tail
 from integration_tests.support import ROOT
 
@@ -57,3 +59,9 @@ def forget_everything() -> None:
     """Make this process know as little of any run as a new one does."""
     journal._table.clear()
     run._homes.clear()
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, time: str) -> None:
+    """Make every record of this process say that it was written at `time`."""
+    for module in (records, journal):
+        monkeypatch.setattr(module, "now", lambda: f"{time}.000000+00:00")

@@ -24,7 +24,7 @@ from caravanserai import (
     resumable,
 )
 from caravanserai_core import codec, records
-from integration_tests.api.helpers import forget_everything, process
+from integration_tests.api.helpers import forget_everything, process, set_clock
 
 
 @pytest.fixture
@@ -131,16 +131,8 @@ def test_clean_removes_the_run_alone(store_dir: Path) -> None:
 def test_clock_does_not_matter(years: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Order is by number: a clock that goes backwards, or stands in 1970, loses nothing."""
 
-    class Clock(dt.datetime):
-        year_now = 2026
-
-        @classmethod
-        def now(cls, tz: Any = None) -> dt.datetime:  # type: ignore[override]
-            return dt.datetime(cls.year_now, 1, 1, tzinfo=tz)
-
-    monkeypatch.setattr(records, "datetime", Clock)
     for n, year in enumerate([2026, *years], 1):
-        Clock.year_now = year
+        set_clock(monkeypatch, f"{year}-01-01T00:00:00")
         assert checkpoint("run", {"n": n}, f"note {n}") == n
         forget_everything()
         assert load("run") == {"n": n}

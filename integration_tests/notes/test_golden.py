@@ -11,24 +11,15 @@ from typing import Any
 import pytest
 
 from caravanserai import Note, PlanItem, checkpoint, open_run, resumable
-from caravanserai_core import records
-from integration_tests.api.helpers import forget_everything
+from integration_tests.api.helpers import forget_everything, set_clock
 from integration_tests.notes.linter import body, lint, sections
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-class Clock(dt.datetime):
-    """A clock that stands still, so that a note can be compared to the byte."""
-
-    @classmethod
-    def now(cls, tz: Any = None) -> dt.datetime:  # type: ignore[override]
-        return dt.datetime(2026, 8, 20, 22, 41, 3, tzinfo=tz)
-
-
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "datetime", Clock)
+    set_clock(monkeypatch, "2026-08-20T22:41:03")
 
 
 def plain() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from caravanserai_core.errors import StoreBusy
 from caravanserai_core.journal import forget
 from caravanserai_core.stores import FileStore, _file
 from caravanserai_core.stores._seam import Files
+from caravanserai_core.testing import HandWriter
 from caravanserai_core.verify import verify
 from integration_tests.stores.workers import (
     RUN,
@@ -251,6 +253,38 @@ def test_a_timeout_names_the_holder(root: Path, tmp_path: Path) -> None:
     assert join(holder) == 0
     load(RUN, store=store)
     assert checkpoint(RUN, {"n": 3}, store=store) == 3
+
+
+class Overtaken(Files):
+    """Lets something happen between opening the lock and taking it, once."""
+
+    def __init__(self, event: Callable[[], object]) -> None:
+        self._events = [event]
+
+    def lock(self, fd: int) -> bool:
+        if self._events:
+            self._events.pop()()
+        return super().lock(fd)
+
+
+def test_the_lock_of_a_deleted_run_is_not_that_of_the_next_one(root: Path) -> None:
+    """Whoever waited while the run was deleted and begun again takes the new run's lock."""
+    HandWriter(FileStore(root)).append(HandWriter(FileStore(root)).state())
+
+    def delete_and_begin_again() -> None:
+        assert FileStore(root).delete(RUN)
+        HandWriter(FileStore(root), name="new").append(HandWriter(FileStore(root)).state())
+
+    late = HandWriter(FileStore(root, files=Overtaken(delete_and_begin_again)))
+    busy: list[bool] = []
+
+    def decide(*_news: object) -> None:
+        with (root / RUN / "lock").open("r+b") as lock:
+            busy.append(not Files().lock(lock.fileno()))
+
+    late.append(late.entry(), decide=decide)
+
+    assert busy == [True]
 
 
 def test_a_killed_holder_is_gone_at_once(root: Path, tmp_path: Path) -> None:
