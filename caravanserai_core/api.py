@@ -95,7 +95,7 @@ def load(run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bo
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
     if at is not None:
-        return reading.load(found, run_id, at, raw=raw)
+        return _settled(found, run_id, lambda: reading.load(found, run_id, at, raw=raw))
     journal = journal_for(found, run_id)
 
     def read() -> Any:

@@ -84,6 +84,7 @@ class Journal:
         self._known = False
         self._tail: Tail | None = None
         self._newest = 0
+        self._taken = 0
         self._lanes: dict[str, Lane] = {}
         self._knows_lanes = False
         # The `open` record of the last segment: its body, to repeat in the next, and its seq.
@@ -194,7 +195,10 @@ class Journal:
         return self._lanes.get(lane)
 
     def _take_in(self, record: Record) -> None:
-        """Note what a record on disk means for the next one."""
+        """Note what a record on disk means for the next one, once."""
+        if record.seq <= self._taken:
+            return  # the news of an append that failed come again with the next one
+        self._taken = record.seq
         self._newest = max(self._newest, record.waypoint)
         if record.kind not in _DERIVED:
             self._carried = None
@@ -291,7 +295,7 @@ class Journal:
         if note is None:
             before = None if head is None else self._shadow_of(head)
             note = derive(before, prepared.node)
-        note = note.with_decided(self._remarks.get(lane, ()))
+        told = note
         patch, kept = None, prepared.node
         if head is not None:
             patch, kept = head.compare(prepared, self.store, self.run_id, self._legacy)
@@ -303,8 +307,9 @@ class Journal:
         digest = body_digest(body)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            nonlocal patch, body, digest
+            nonlocal told, patch, body, digest
             self._check_news(news, lane)
+            told = note.with_decided(self._remarks.get(lane, ()))
             parent = self._lanes.get(lane)
             fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
             full = head.full if head is not None and parent is head else None
@@ -320,8 +325,8 @@ class Journal:
             if prepared.tagged:
                 fields["tagged"] = True
             number = self._newest + 1
-            text = render(number, time, note)
-            fields["note"] = note.to_json()
+            text = render(number, time, told)
+            fields["note"] = told.to_json()
             if type(fields["note"]) is not str:
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
@@ -341,7 +346,7 @@ class Journal:
         self._remarks.pop(lane, None)
         self._finish = None
         if lane == "":
-            self._shown = (self._newest, time, note)
+            self._shown = (self._newest, time, told)
             self._since = []
         return self._newest
 
@@ -409,7 +414,7 @@ class Journal:
                 return work()
             except _Reopen:
                 if self.observed:
-                    self._forget()
+                    # What is known is kept: refused until the program looks.
                     raise Conflict(
                         f"run {self._named()} is no longer the one this process knows: it was "
                         "deleted, or begun by somebody else. Nothing was written. load() it to go "
@@ -514,7 +519,7 @@ class Journal:
         """Take over the last waypoint of release 0.2.0 under its old number."""
         old = self._legacy
         encoded = codec.encode(old.state)
-        fields: dict[str, Any] = {"parent": None}
+        fields: dict[str, Any] = {"parent": old.number - 1 or None}
         if encoded.tagged:
             fields["tagged"] = True
         fields["note"] = Note(old.note(old.number) or "").to_json()

@@ -194,8 +194,7 @@ def path(chain: list[Record], number: int) -> list[Record]:
         chain
         and chain[0].full
         and all(
-            step.head.get("base") == before.head["waypoint"]
-            for before, step in pairwise(chain)
+            step.head.get("base") == before.head["waypoint"] for before, step in pairwise(chain)
         )
     ):
         return chain
@@ -286,14 +285,14 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
     if chain:
         return decode(chain, chain[-1].waypoint, store, run_id, raw=raw)
     old = store.legacy(run_id)
-    if old is not None and (at is None or at <= old.number):
+    if old is not None and (at is None or 1 <= at <= old.number):
         if at in (None, old.number):
             return old.state
         raise WaypointNotFound(
             f"waypoint {at} of run {one_line(run_id)} has a note and no state: release 0.2.0 kept "
             f"only the state of the last waypoint, {old.number}."
         )
-    if recent(store, run_id) is None:
+    if old is None and recent(store, run_id) is None:
         raise not_found(store, run_id)
     which = "no waypoint yet" if at is None else f"no waypoint {at}"
     raise WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}.")

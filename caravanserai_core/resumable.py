@@ -222,9 +222,20 @@ class _Call:
 
 
 def _digest(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return what identifies a call, or None where its arguments cannot be compared."""
+    """Return what identifies a call, or None where its arguments cannot be compared.
+
+    `f(id, state, 5)` and `f(id, state, limit=5)` are one call, and so is `f(id, state)` if 5 is the
+    default.
+    """
+    given: Any = [args, sorted(kwargs.items())]
     try:
-        data = codec.encode([getattr(fn, "__qualname__", ""), args, dict(sorted(kwargs.items()))])
+        bound = inspect.signature(fn).bind(None, None, *args, **kwargs)
+        bound.apply_defaults()
+        given = sorted(list(bound.arguments.items())[2:])
+    except (TypeError, ValueError):
+        pass  # a wrong call is the function's to refuse
+    try:
+        data = codec.encode([getattr(fn, "__qualname__", ""), given])
     except UnserialisableState:
         return None
     return hashlib.sha256(data.data).hexdigest()[:32]

@@ -225,13 +225,15 @@ def renew_notes(store: Store, run_id: str) -> None:
         shown = journal.shown_now()
         if shown is None:
             return
+        expected = shown.text if shown.live is None else shown.live
+        stale = store.get_note(run_id, "latest.md") != expected
         for record in reading.records(store, run_id, bodies=False):
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
                 if store.get_note(run_id, name) is None and not _taken_over(store, run_id, record):
-                    store.put_note(run_id, Shown(name, note_text(record), shown.live or shown.text))
-        expected = shown.text if shown.live is None else shown.live
-        if store.get_note(run_id, "latest.md") != expected:
+                    store.put_note(run_id, Shown(name, note_text(record), expected))
+                    stale = True
+        if stale:
             store.put_note(run_id, shown)
     except (CaravanseraiError, OSError) as error:
         _log.debug("the notes of run %s were not renewed: %s", run_id, error)

@@ -333,3 +333,19 @@ print(job("run", {}))
 """
     assert process(program) == "worked\n1\n"
     assert process(program.replace("COMMENT", "another\n    # comment")) == "1\n"
+
+
+def test_the_same_arguments_are_the_same_call_however_they_are_written() -> None:
+    """Positional, by keyword or left to the default: one call, one recorded result."""
+    calls = []
+
+    @resumable
+    def job(run_id: str, state: int, limit: int = 5) -> int:
+        calls.append(limit)
+        checkpoint(run_id, state)
+        return limit
+
+    assert [job("run", 0, 5), job("run", 0, limit=5), job("run", 0)] == [5, 5, 5]
+    assert calls == [5]
+    assert job("run", 0, 6) == 6
+    assert calls == [5, 6]
