@@ -13,6 +13,7 @@ of calls and what a crash between any two of them leaves behind.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 SEGMENT_SIZE = 1 << 20
 """Bytes; a segment is closed at a full record once it is larger, and 4 × the state."""
+
+_DELETED = ".deleted-"
 
 _UNREADABLE = "the journal cannot be read"
 
@@ -180,29 +183,40 @@ class FileStore(Store):
         path = self.folder(run_id)
         old = _legacy.find(self.root, run_id)
         gone = False
-        if _folder.check_run_folder(self._files, path):
-            gone = self._take_away(path, lock=True)
-        if old is not None and old.path != path:
-            gone = self._take_away(old.path, lock=False) or gone
+        with _folder.typed("the run cannot be deleted", path):
+            if _folder.check_run_folder(self._files, path):
+                gone = self._take_away(path, lock=True)
+            if old is not None and old.path != path:
+                gone = self._take_away(old.path, lock=False) or gone
+            self._sweep()
         return gone
 
     def _take_away(self, path: str, *, lock: bool) -> bool:
-        """Give the folder another name, which is the deletion, then remove what is in it."""
-        hidden = f"{self.root}/.deleted-{os.urandom(8).hex()}"
+        """Give the folder another name, which is the deletion."""
+        hidden = f"{self.root}/{_DELETED}{os.urandom(8).hex()}"
         try:
-            with _folder.typed("the run cannot be deleted", path):
-                if lock:
-                    with _folder.locked(self._files, self.root, path, self.timeout, create=False):
-                        # The lock goes along, still held: whoever waits for it sees then that it
-                        # no longer has its name, and nobody can make another one before.
-                        self._files.rename(path, hidden)
-                else:
+            if lock:
+                with _folder.locked(self._files, self.root, path, self.timeout, create=False):
+                    # The lock goes along, still held: whoever waits for it sees then that it
+                    # no longer has its name, and nobody can make another one before.
                     self._files.rename(path, hidden)
-                _folder.sync_names(self._files, self.root)
-                _folder.remove_tree(self._files, hidden)
+            else:
+                self._files.rename(path, hidden)
         except FileNotFoundError:
             return False
+        _folder.sync_names(self._files, self.root)
         return True
+
+    def _sweep(self) -> None:
+        """Remove what is in deleted folders, also what a crash in an earlier deletion left."""
+        try:
+            names = self._files.listdir(self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            if name.startswith(_DELETED):
+                with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+                    _folder.remove_tree(self._files, f"{self.root}/{name}")
 
     def legacy(self, run_id: str) -> _legacy.Legacy | None:
         return _legacy.find(self.root, run_id)

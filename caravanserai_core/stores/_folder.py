@@ -316,10 +316,11 @@ def remove_tree(files: Files, path: str) -> None:
     """Remove a folder and what is in it, following no link."""
     for name in files.listdir(path):
         target = f"{path}/{name}"
-        if stat.S_ISDIR(files.lstat(target).st_mode):
-            remove_tree(files, target)
-        else:
-            files.unlink(target)
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+            if stat.S_ISDIR(files.lstat(target).st_mode):
+                remove_tree(files, target)
+            else:
+                files.unlink(target)
     files.rmdir(path)
 
 

@@ -205,6 +205,24 @@ def goes_on(root: Path) -> None:
     forget(store, RUN)
 
 
+def test_what_a_deletion_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    """A crash or an error after the run is gone leaves no private data behind for ever."""
+    seam = Failing()
+    store = FileStore(tmp_path / "runs", files=seam)
+    steps(2)(store)
+    checkpoint("other", {}, store=store)
+    seam.arm(3, OSError(errno.EIO, "I/O"), only="unlink")
+    with pytest.raises(StoreFailed, match="cannot be deleted"):
+        store.delete(RUN)
+    assert newest(tmp_path / "runs") is None
+    assert [info.run_id for info in list_runs(store=store)] == ["other"]
+    assert list((tmp_path / "runs").glob(".deleted-*"))
+
+    assert not store.delete(RUN)
+
+    assert sorted(os.listdir(tmp_path / "runs")) == [".gitignore", "other"]
+
+
 def test_a_list_shows_the_other_runs(tmp_path: Path) -> None:
     """An error in one folder is that run's, not the list's."""
     seam = Failing()
