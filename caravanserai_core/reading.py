@@ -285,6 +285,8 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
     if chain:
         return decode(chain, chain[-1].waypoint, store, run_id, raw=raw)
     old = store.legacy(run_id)
+    if old is None and chain is None:
+        raise not_found(store, run_id)
     if old is not None and (at is None or 1 <= at <= old.number):
         if at in (None, old.number):
             return old.state
@@ -299,36 +301,57 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
 
 
 def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]:
-    """Yield the records that count, those of whole appends, in order, and what is damaged.
+    """Yield the records that count, those of whole appends, in order, and what does not.
 
-    What stands unfinished at the end is not there yet: it was never acknowledged.
+    A `Bad` that is `complete` is damage. One that is not is the unfinished end of the journal: it
+    was never acknowledged, and is not there yet.
     """
     pending: list[Record] = []
     torn: Bad | None = None
+    before: Record | None = None
     for item in store.scan(run_id, bodies=bodies):
         if isinstance(item, Bad):
             pending = []
             if item.complete:
+                before = None  # what comes behind damage begins a chain of its own
                 yield item
             else:
                 torn = torn or item
             continue
         begin, count = item.app
+        out_of_place = before is not None and not _follows(item, before)
         if item.seq == begin:
             if torn is not None:
                 # Another append follows: what could not be read was acknowledged.
-                yield torn
+                yield torn._replace(complete=True)
                 torn = None
+            elif pending or out_of_place:
+                yield _gap(store, run_id, item)
             pending = []
-        elif not pending:
-            continue  # the rest of an append whose beginning is gone
-        if count == 1:
-            yield item
+        elif not pending or out_of_place:
+            if torn is None:
+                yield _gap(store, run_id, item)
+            pending, before = [], item
             continue
+        before = item
         pending.append(item)
         if len(pending) == count:
             yield from pending
             pending = []
+    if torn is None and pending:
+        torn = _gap(store, run_id, pending[0])._replace(why="its append is not whole")
+    if torn is not None:
+        yield torn._replace(complete=False)
+
+
+def _follows(record: Record, before: Record) -> bool:
+    return bool(record.seq == before.seq + 1 and record.head["prev"] == before.sum)
+
+
+def _gap(store: Store, run_id: str, record: Record) -> Bad:
+    where, offset = store.place_of(run_id, record)
+    why = f"record {record.seq} does not follow what stands before it"
+    return Bad(where, offset, 0, complete=True, why=why)
 
 
 def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
@@ -340,7 +363,9 @@ def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
     last = 0
     for item in survey(store, run_id, bodies=bodies):
         if isinstance(item, Bad):
-            raise damaged(item, last)
+            if item.complete:
+                raise damaged(item, last)
+            return
         last = item.waypoint if item.kind == "waypoint" else last
         yield item
 

@@ -71,9 +71,8 @@ def verify(store: Store, run_id: str) -> Report:
         RunNotFound: there is no such run.
     """
     check = _Check(store, run_id)
-    for item in store.scan(run_id, bodies=True):
+    for item in reading.survey(store, run_id, bodies=True):
         check.item(item)
-    check.end()
     try:
         exists = store.recent(run_id) is not None
     except (JournalDamaged, NewerFormat) as error:
@@ -95,13 +94,9 @@ class _Check:
         self.waypoints = 0
         self.findings: list[Finding] = []
         self._where = store.where(run_id)
-        self._seq = 0
-        self._sum = ""
         self._last = 0
         # By lane: the waypoints since its full record, and the newest state.
         self._trees: dict[str, tuple[set[int], Any]] = {}
-        self._torn: Bad | None = None
-        self._append: list[Record] = []
 
     @property
     def damaged(self) -> bool:
@@ -111,51 +106,21 @@ class _Check:
         self.findings.append(Finding(level, where or self._where, offset, self._last, what))
 
     def item(self, item: Record | Bad) -> None:
-        if isinstance(item, Bad):
-            if item.complete:
-                self._damage(item)
-            else:
-                self._torn = self._torn or item
-                self._append = []
-            return
-        begin, count = item.app
-        if item.seq == begin:
-            if self._append:
-                self._cut(self._append[0])
-            self._append = []
-            if self._torn is not None:
-                self._damage(self._torn)
-                self._torn = None
-        elif not self._append:
-            return  # the rest of an append whose beginning is torn
-        self._append.append(item)
-        if item.seq == begin + count - 1:
-            for record in self._append:
-                self._record(record)
-            self._append = []
-
-    def end(self) -> None:
-        if self._append:
-            self._cut(self._append[0])
-        if self._torn is not None:
-            what = f"{self._torn.size} bytes at the end are no whole record: {self._torn.why}"
-            self.find("torn", what, self._torn.offset, self._torn.path)
-
-    def _cut(self, record: Record) -> None:
-        self.find("torn", f"the append that begins with record {record.seq} is not whole")
-
-    def _damage(self, bad: Bad) -> None:
-        what = f"no whole record here: {bad.why}"
-        self.find("damage", what, bad.offset, bad.path)
-        self._seq = 0  # the chain begins anew behind the damage
+        if isinstance(item, Record):
+            self._record(item)
+        elif item.complete:
+            self.find("damage", item.why, item.offset, item.path)
+        else:
+            size = f"{item.size} bytes" if item.size else "an append"
+            what = f"{size} at the end, never acknowledged: {item.why}"
+            self.find("torn", what, item.offset, item.path)
 
     def _record(self, record: Record) -> None:
-        if self._seq and (record.seq != self._seq + 1 or record.head["prev"] != self._sum):
-            self.find("damage", f"record {record.seq} does not follow record {self._seq}")
-        self._seq, self._sum = record.seq, record.sum
         self.records += 1
+        where, offset = self.store.place_of(self.run_id, record)
         if record.edited:
-            self.find("edited", f"record {record.seq} has a byte order mark or a CRLF line end")
+            what = f"record {record.seq} has a byte order mark or a CRLF line end"
+            self.find("edited", what, offset, where)
         try:
             if record.kind == "open":
                 reading.opening(record, self.run_id)
@@ -165,9 +130,10 @@ class _Check:
             elif record.body:
                 record.data()
         except NewerFormat as error:
-            self.find("damage", str(error))
+            self.find("damage", str(error), offset, where)
         except (Malformed, JournalDamaged, ValueError, KeyError, TypeError) as error:
-            self.find("damage", f"record {record.seq} (waypoint {record.waypoint}): {error}")
+            what = f"record {record.seq} (waypoint {record.waypoint}): {error}"
+            self.find("damage", what, offset, where)
 
     def _waypoint(self, record: Record) -> None:
         self._last = record.waypoint

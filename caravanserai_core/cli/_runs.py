@@ -140,7 +140,8 @@ def trail(store: Store, run_id: str) -> Trail:
     last = 0
     for item in reading.survey(store, run_id, bodies=False):
         if isinstance(item, Bad):
-            damage.append(str(reading.damaged(item, last)))
+            if item.complete:
+                damage.append(str(reading.damaged(item, last)))
         else:
             records.append(item)
             last = item.waypoint

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused
 from caravanserai_core.names import folder_name
 from caravanserai_core.stores import _folder, _legacy
-from caravanserai_core.stores._reader import RunReader
+from caravanserai_core.stores._reader import RunReader, segment_path
 from caravanserai_core.stores._seam import Files
 from caravanserai_core.stores._writer import RunWriter, write_notes
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
@@ -155,6 +155,9 @@ class FileStore(Store):
             return Listed(name, None, None, str(error))
         except OSError as error:
             return Listed(name, None, None, str(_folder.failed(_UNREADABLE, path, error)))
+
+    def place_of(self, run_id: str, record: Record) -> tuple[str, int]:
+        return segment_path(self.folder(run_id), record.place.segment), record.place.offset
 
     def size(self, folder: str) -> int | None:
         path = f"{self.root}/{folder}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import StaleWriter
@@ -32,6 +33,8 @@ _log = logging.getLogger("caravanserai")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+# A line of the lock file: a segment in which a sync failed, and where it ends.
+_MARK = re.compile(rb"^(\d{8}) (\d+)$", re.MULTILINE)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -98,22 +101,22 @@ class RunWriter(RunReader):
         Returns:
             The segment it is in, open for appending, or -1 if there is none; the end; the news.
         """
-        broken = self._broken_segment(lock)
+        broken = self._broken_end(lock)
         fd = -1
         try:
             news: list[Record] | None = []
-            if known is not None and known.token.segment > broken:
+            if known is not None and known.token.segment > broken.segment:
                 fd = self._open_known(known)
             if known is not None and fd >= 0:
                 found = Found(known, known.token.segment, known.token.size, 0, newline=True)
             else:
                 try:
-                    fd, found = self._locate()
+                    fd, found = self._locate(broken)
                 except Lost as lost:
                     raise self.lost_error(lost.newest) from None
                 news = self._news(known, found)
             tail = found.tail
-            if tail is not None and found.segment <= broken:
+            if tail is not None and found.segment <= broken.segment:
                 # A sync failed in this segment: whoever comes next leaves it behind.
                 found = found._replace(tail=tail._replace(rolled=True))
             if found.tail is None or found.tail.rolled:
@@ -162,7 +165,7 @@ class RunWriter(RunReader):
             try:
                 sync_data(self.files, fd, self.path)
             except OSError as error:
-                self._leave_segment(lock, found.segment)
+                self._leave_segment(lock, Mark(found.segment, found.size))
                 raise failed("the disk did not keep it", self.path, error) from error
             synced = True
         finally:
@@ -172,24 +175,25 @@ class RunWriter(RunReader):
         mark = Mark(found.segment, found.size + len(blob))
         return Appended(_tail(sealed, mark), places)
 
-    def _leave_segment(self, lock: int, segment: int) -> None:
+    def _leave_segment(self, lock: int, end: Mark) -> None:
         """After a failed sync: its data may be gone although a second sync would succeed.
 
-        The segment ends at what was acknowledged, and the lock file tells every process that the
-        next append begins a new one. It is opened for each append, so looking costs nothing.
+        The segment ends at what was acknowledged, and the lock file tells every process where
+        that is and that the next append begins a new one. It is opened for each append, so
+        looking costs nothing.
         """
         try:
-            self.files.write(lock, b"%08d\n" % segment)
+            self.files.write(lock, b"%08d %d\n" % end)
         except OSError:
             _log.error("%s: a sync failed and could not be marked", visible(self.path))
 
-    def _broken_segment(self, lock: int) -> int:
-        """Return the last segment in which a sync failed, or 0."""
+    def _broken_end(self, lock: int) -> Mark:
+        """Return where the last segment ends in which a sync failed; segment 0: in none."""
         size = self.files.fstat(lock).st_size
         if not size:
-            return 0
-        marks = self.files.read(lock, size, 0).split()
-        return max((int(mark) for mark in marks if mark.isdigit()), default=0)
+            return Mark(0, 0)
+        found = _MARK.findall(self.files.read(lock, size, 0))
+        return max((Mark(int(segment), int(end)) for segment, end in found), default=Mark(0, 0))
 
     def _begin_segment(self, segment: int, sealed: Sealed) -> tuple[Appended, int]:
         name = segment_path(self.path, segment)
@@ -216,8 +220,11 @@ class RunWriter(RunReader):
                 close(self.files, fd)
         return Appended(_tail(sealed, Mark(segment, len(blob))), places), fd
 
-    def _locate(self) -> tuple[int, Found]:
-        """Find the end of the journal; returns its last segment, open for appending, or -1."""
+    def _locate(self, broken: Mark) -> tuple[int, Found]:
+        """Find the end of the journal; returns its last segment, open for appending, or -1.
+
+        What stands behind the end of a segment in which a sync failed was never acknowledged.
+        """
         last = self.last_segment()
         if last == 0:
             self.refuse_lost(0)
@@ -225,7 +232,7 @@ class RunWriter(RunReader):
         fd = self.open_segment(last, _APPEND)
         try:
             size = self.files.fstat(fd).st_size
-            end = self.end(fd, last, size)
+            end = self.end(fd, last, min(size, broken.size) if last == broken.segment else size)
             if end.records:
                 record = end.records[-1]
                 self.refuse_lost(record.waypoint)

@@ -270,6 +270,10 @@ class Store(ABC):
             Whether there was anything to remove.
         """
 
+    def place_of(self, run_id: str, record: Record) -> tuple[str, int]:
+        """Say in which file, at which byte, a record of this store lies; for messages."""
+        return self.where(run_id), 0
+
     def size(self, folder: str) -> int | None:
         """Return how many bytes a listed run takes, or None where the store cannot tell."""
         return None

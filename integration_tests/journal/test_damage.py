@@ -187,7 +187,6 @@ def test_a_line_twice_is_found(written: Written, case: Case) -> None:
             case.reset()
 
 
-@pytest.mark.xfail(reason="verify passes over what stands behind a whole append and belongs to it")
 def test_the_last_line_of_an_append_twice_is_found(written: Written, case: Case) -> None:
     """A doubled last line of an append of several is no less damage."""
     for name, index in BEHIND_AN_APPEND.items():
@@ -206,7 +205,6 @@ def test_half_an_append_in_between_is_damage(written: Written, case: Case) -> No
     assert "damage" in levels(case)
 
 
-@pytest.mark.xfail(reason="history does not follow the numbers of the records")
 def test_a_list_of_waypoints_with_a_hole_is_refused(written: Written, case: Case) -> None:
     """A removed waypoint is not passed over in silence."""
     lines = written.lines("journal-1.jsonl")
