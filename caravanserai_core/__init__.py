@@ -25,6 +25,7 @@ from caravanserai_core.codec import register_codec, register_type
 from caravanserai_core.errors import *  # noqa: F403
 from caravanserai_core.errors import __all__ as _errors
 from caravanserai_core.notes import Note, PlanItem
+from caravanserai_core.quoting import fenced, quoted
 from caravanserai_core.reading import RunInfo, Waypoint
 from caravanserai_core.resumable import again, resumable, resumable_iterate
 from caravanserai_core.run import Entry, Run, current_run, open_run
@@ -51,6 +52,7 @@ __all__ = [
     "checkpoint",
     "clean",
     "current_run",
+    "fenced",
     "get_waypoint",
     "history",
     "last_updated",
@@ -60,6 +62,7 @@ __all__ = [
     "load_latest",
     "open_run",
     "open_store",
+    "quoted",
     "register_codec",
     "register_type",
     "remark",

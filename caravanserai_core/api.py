@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from caravanserai_core import reading
-from caravanserai_core.errors import RunNotFound, WaypointNotFound
+from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.run import Run, current_run, in_thread, leave_home, store_for, wait_for
@@ -94,6 +94,7 @@ def load(run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bo
     """
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
+    _check_at(at)
     if at is not None:
         return _settled(found, run_id, lambda: reading.load(found, run_id, at, raw=raw))
     journal = journal_for(found, run_id)
@@ -126,6 +127,7 @@ def get_waypoint(run_id: str, at: int | None = None, *, store: StoreLike = None)
     """
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
+    _check_at(at)
     return _settled(found, run_id, lambda: reading.waypoint(found, run_id, at))
 
 
@@ -215,6 +217,11 @@ def last_updated(run_id: str, *, store: StoreLike = None) -> float | None:
         return get_waypoint(run_id, store=store).time.timestamp()
     except (RunNotFound, WaypointNotFound):
         return None
+
+
+def _check_at(at: object) -> None:
+    if at is not None and type(at) is not int:
+        raise UsageError(f"at= takes a waypoint's number, an int, not {type(at).__name__}")
 
 
 def _settled(store: Store, run_id: str, read: Callable[[], T]) -> T:

@@ -18,9 +18,10 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, delta, reading
+from caravanserai_core.derive import derive
 from caravanserai_core.errors import Conflict
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
-from caravanserai_core.notes import Note, derive, render
+from caravanserai_core.notes import Note, render
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
@@ -309,7 +310,7 @@ class Journal:
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
             nonlocal told, patch, body, digest
             self._check_news(news, lane)
-            told = note.with_decided(self._remarks.get(lane, ()))
+            told = note.with_decided(self._remarks.get(lane, ())).with_goal(self.goal)
             parent = self._lanes.get(lane)
             fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
             full = head.full if head is not None and parent is head else None
@@ -506,8 +507,6 @@ class Journal:
         if self.goal is not None:
             data["goal"] = self.goal
         if self._legacy is not None:
-            if self._legacy.command:
-                data["argv"] = self._legacy.command
             data["imported"] = {
                 "from": "0.2.0",
                 "waypoints": self._legacy.number,
@@ -575,7 +574,7 @@ def _said(head: dict[str, Any]) -> str | None:
     """Return the line that a record adds to the live note, or None."""
     if head["kind"] != "finish":
         return head.get("say")
-    at = head["time"][11:19]
+    at = f"{head['time'][11:19]} UTC"
     if head.get("outcome") == "failed":
         return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
     return f"the run finished at {at}."

@@ -11,11 +11,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
-from caravanserai_core.delta import Shadow, opened, size
 from caravanserai_core.errors import UsageError
-from caravanserai_core.quoting import one_line, prose, quoted
+from caravanserai_core.quoting import prose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,6 +131,14 @@ class Note:
         known = {f.name: tree[f.name] for f in fields(cls) if f.name in tree}
         return cls(known.pop("summary", ""), **known)
 
+    def with_goal(self, goal: str | None) -> Note:
+        """Return the note with a goal, if it has none of its own."""
+        if not goal or self.goal:
+            return self
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["goal"] = goal
+        return Note(values.pop("summary"), **values)
+
     def with_decided(self, remarks: Iterable[str]) -> Note:
         """Return the note with `remarks` added to what was decided, each once."""
         if not remarks:
@@ -184,8 +189,10 @@ def as_note(note: object, state: object) -> Note | None:
     """
     if callable(note) and not isinstance(note, (str, Note)):
         note = note(state)
-    if note is None or isinstance(note, Note):
+    if isinstance(note, Note):
         return note
+    if note is None or note == "":
+        return None
     if isinstance(note, str):
         return Note(str.__str__(note))
     raise UsageError(
@@ -253,87 +260,3 @@ def _so_far(texts: tuple[str, ...]) -> str:
         return _bullets(texts)
     first = f"{hidden} earlier step{'s' if hidden > 1 else ''}, see the older notes"
     return _bullets((first, *texts[hidden:]))
-
-
-# ---------------------------------------------------------------------- derived notes
-
-_SHOWN = 6
-"""Most members that a derived note names."""
-
-
-def derive(old: Shadow | None, new: Shadow) -> Note:
-    """Tell in one line what changed between two states, from their encoded members.
-
-    For example `step: retrieve, attempts: 1 → 2, messages: 12 items (2 new)`.
-    """
-    members = _members(new)
-    if members is None:
-        return Note(f"state: {_value(new)}")
-    before = _members(old) or {} if old is not None else {}
-    parts = [
-        f"{one_line(key, 40)}: {_change(before.get(key), value)}"
-        for key, value in members.items()
-        if key not in before or before[key] != value
-    ]
-    parts += [f"{one_line(key, 40)}: removed" for key in before if key not in members]
-    if not parts:
-        return Note("nothing changed" if old is not None else "empty state")
-    more = len(parts) - _SHOWN
-    if more > 0:
-        parts = [*parts[:_SHOWN], f"and {more} more"]
-    return Note(", ".join(parts))
-
-
-def _members(node: Shadow) -> dict[str, Shadow] | None:
-    """Return the members of a state, through the tag of a program's type."""
-    found = opened(node) if isinstance(node, bytes) else node
-    for tag in ("$object", "value"):
-        if isinstance(found, dict) and tag in found and (tag == "value" or len(found) == 1):
-            inner = found[tag]
-            found = opened(inner) if isinstance(inner, bytes) else inner
-    if found == b"{}":
-        return {}
-    return found if isinstance(found, dict) else None
-
-
-def _change(old: Shadow | None, new: Shadow) -> str:
-    kinds = {bytes(_first(node)) for node in (old, new) if node is not None}
-    if kinds == {b"["}:
-        return _grown(old, new)
-    if kinds & {b"[", b"{"} or old is None or kinds == {b'"'}:
-        return _value(new)
-    return f"{_value(old)} → {_value(new)}"
-
-
-def _grown(old: Shadow | None, new: Shadow) -> str:
-    count = len(orjson.loads(new)) if isinstance(new, bytes) else 0
-    text = f"{count} item{'' if count == 1 else 's'}"
-    if isinstance(old, bytes):
-        added = count - len(orjson.loads(old))
-        text += f" ({added} new)" if added > 0 else f" ({-added} fewer)" if added else " (changed)"
-    return text
-
-
-def _first(node: Shadow) -> bytes:
-    return node[:1] if isinstance(node, bytes) else b"{"
-
-
-def _value(node: Shadow) -> str:
-    if isinstance(node, dict):
-        return f"{len(node)} member{'' if len(node) == 1 else 's'}"
-    if node[:1] == b"[":
-        return _grown(None, node)
-    if node[:1] == b"{":
-        tree = orjson.loads(node) if size(node) < 4096 else None
-        if tree is not None and len(tree) == 1 and next(iter(tree)).startswith("$"):
-            inner = next(iter(tree.values()))
-            return one_line(inner, 40) if isinstance(inner, str) else next(iter(tree))[1:]
-        return "changed" if tree is None else f"{len(tree)} member{'' if len(tree) == 1 else 's'}"
-    if node[:1] == b'"':
-        text = orjson.loads(node)
-        shown = quoted(text, 40)
-        return shown if shown.startswith("`") or not text or text != text.strip() else shown[1:-1]
-    return node.decode()
-
-
-NoteLike = "str | Note | Callable[[Any], str | Note] | None"

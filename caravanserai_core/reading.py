@@ -16,12 +16,14 @@ from caravanserai_core.errors import (
     JournalDamaged,
     NewerFormat,
     RunNotFound,
+    SchemaMismatch,
+    UnknownType,
     WaypointNotFound,
 )
 from caravanserai_core.notes import Note
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Malformed, Record
-from caravanserai_core.stores.base import Bad
+from caravanserai_core.stores.base import Bad, damage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,7 +225,14 @@ def decode(
     tree = tree_of(chain, number, store, run_id)
     if raw or not any(record.head.get("tagged") for record in chain):
         return tree
-    return codec.decode_tree(tree)
+    try:
+        return codec.decode_tree(tree)
+    except UnknownType as error:
+        told = f"run {one_line(run_id)}, waypoint {number}: {error}"
+        raise UnknownType(told, path=error.path, type_name=error.type_name) from error.__cause__
+    except SchemaMismatch as error:
+        told = f"run {one_line(run_id)}, waypoint {number}: {error}"
+        raise SchemaMismatch(told, path=error.path) from error.__cause__
 
 
 def tree_of(chain: list[Record], number: int, store: Store, run_id: str) -> Any:
@@ -273,6 +282,15 @@ def not_found(store: Store, run_id: str) -> RunNotFound:
     )
 
 
+def no_waypoint(store: Store, run_id: str, at: int | None) -> WaypointNotFound:
+    """Build the error for a run that exists and does not have the waypoint wanted."""
+    which = "no waypoint yet" if at is None else f"no waypoint {at}"
+    found = store.recent(run_id)
+    newest = found.last.waypoint if found is not None else 0
+    more = f"; its newest is {newest}. `caravanserai log` lists them all" if newest else ""
+    return WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}{more}.")
+
+
 def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False) -> Any:
     """Return the state of the newest waypoint of the main lane, or of waypoint `at`.
 
@@ -296,8 +314,7 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
         )
     if old is None and recent(store, run_id) is None:
         raise not_found(store, run_id)
-    which = "no waypoint yet" if at is None else f"no waypoint {at}"
-    raise WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}.")
+    raise no_waypoint(store, run_id, at)
 
 
 def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]:
@@ -371,19 +388,8 @@ def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
 
 
 def damaged(bad: Bad, last: int) -> JournalDamaged:
-    """Build the error for a stretch that holds no record."""
-    whole = (
-        f"Every waypoint up to {last} is whole: load(run_id, at={last}) gives it."
-        if last
-        else "No whole waypoint comes before it."
-    )
-    return JournalDamaged(
-        f"the journal {one_line(bad.path, 500)} is damaged at byte {bad.offset}: {bad.why}. "
-        f"{whole} Nothing was changed.",
-        path=bad.path,
-        offset=bad.offset,
-        last_waypoint=last or None,
-    )
+    """Build the error for a stretch that holds no record, `last` being the waypoint before it."""
+    return damage_error(bad.path, bad.offset, bad.why, last)
 
 
 def waypoints(store: Store, run_id: str) -> list[Waypoint]:
@@ -456,8 +462,7 @@ def waypoint(store: Store, run_id: str, at: int | None = None) -> Waypoint:
             return _legacy_waypoint(old, number, lambda n: load(store, run_id, n))
     if old is None and recent(store, run_id) is None:
         raise not_found(store, run_id)
-    which = "no waypoint yet" if at is None else f"no waypoint {at}"
-    raise WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}.")
+    raise no_waypoint(store, run_id, at)
 
 
 # ---------------------------------------------------------------------- lists and status

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from caravanserai_core import codec
 from caravanserai_core.api import checkpoint, load_latest
-from caravanserai_core.errors import (
-    CaravanseraiError,
-    Conflict,
-    StaleWriter,
-    UnserialisableState,
-    UsageError,
-)
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.errors import UnserialisableState, UsageError
+from caravanserai_core.quoting import one_line
 from caravanserai_core.run import Run, in_thread, open_run, wait_for
 
 if TYPE_CHECKING:
@@ -33,6 +27,8 @@ F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
 _log = logging.getLogger("caravanserai")
+
+_MADE = "__resumable__"
 
 
 @overload
@@ -77,7 +73,7 @@ def again(fn: F) -> F:
     Raises:
         UsageError: `fn` is not under `@resumable`.
     """
-    made = getattr(fn, "__resumable__", None)
+    made = getattr(fn, _MADE, None)
     if made is None:
         raise UsageError("again() takes a function under @resumable")
     inner, store, must_exist = made
@@ -88,55 +84,55 @@ def again(fn: F) -> F:
 
 def resumable_with(fn: F, store: StoreLike, must_exist: bool, *, fresh: bool) -> F:
     """Build the wrapper for `resumable` and `again`."""
-    wrapper: Any
     if next(iter(inspect.signature(fn).parameters), "") in ("self", "cls"):
         wrapper = _method(fn, store, must_exist, fresh=fresh)
-
-    elif inspect.iscoroutinefunction(fn):
-
-        @functools.wraps(fn)
-        async def wrapper(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-            call = _Call(fn, run_id, args, kwargs, store, must_exist, fresh)
-            await wait_for(in_thread(call.open))
-            if call.done:
-                return call.result
-            with call.run:
-                try:
-                    result = await fn(run_id, call.state_or(state), *args, **kwargs)
-                except Exception as error:
-                    failure = error
-                    await wait_for(in_thread(lambda: call.failed(failure)))
-                    raise
-            await wait_for(in_thread(lambda: call.returned(result)))
-            return result
-
-    elif inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-
-        @functools.wraps(fn)
-        def wrapper(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-            call = _Call(fn, run_id, args, kwargs, store, must_exist, fresh)
-            call.open()
-            return fn(run_id, call.state_or(state), *args, **kwargs)
-
     else:
 
-        @functools.wraps(fn)
-        def wrapper(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-            call = _Call(fn, run_id, args, kwargs, store, must_exist, fresh)
-            call.open()
-            if call.done:
-                return call.result
-            with call.run:
-                try:
-                    result = fn(run_id, call.state_or(state), *args, **kwargs)
-                except Exception as error:
-                    call.failed(error)
-                    raise
-            call.returned(result)
+        def call(run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+            return _Call(fn, run_id, args, kwargs, store, must_exist, fresh)
+
+        wrapper = functools.wraps(fn)(_wrapped(fn, call))
+    setattr(wrapper, _MADE, (fn, store, must_exist))
+    return cast("F", wrapper)
+
+
+def _wrapped(
+    fn: Callable[..., Any], call: Callable[[str, tuple[Any, ...], dict[str, Any]], _Call]
+) -> Any:
+    if inspect.iscoroutinefunction(fn):
+
+        async def awaited(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+            this = call(run_id, args, kwargs)
+            await wait_for(in_thread(this.open))
+            if this.done:
+                return this.result
+            async with this.run:
+                result = await fn(run_id, this.state_or(state), *args, **kwargs)
+            await wait_for(in_thread(lambda: this.returned(result)))
             return result
 
-    wrapper.__resumable__ = (fn, store, must_exist)
-    return cast("F", wrapper)
+        return awaited
+
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+
+        def yielded(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+            this = call(run_id, args, kwargs)
+            this.open()
+            return fn(run_id, this.state_or(state), *args, **kwargs)
+
+        return yielded
+
+    def called(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        this = call(run_id, args, kwargs)
+        this.open()
+        if this.done:
+            return this.result
+        with this.run:
+            result = fn(run_id, this.state_or(state), *args, **kwargs)
+        this.returned(result)
+        return result
+
+    return called
 
 
 def _method(fn: Callable[..., Any], store: StoreLike, must_exist: bool, *, fresh: bool) -> Any:
@@ -208,18 +204,6 @@ class _Call:
             )
             self.run.ended({"outcome": "finished", "unrecorded": error.path})
 
-    def failed(self, error: Exception) -> None:
-        """Record that the function raised; ^C and the like leave the run as it is: stopped."""
-        if isinstance(error, (Conflict, StaleWriter)):
-            return  # somebody else has the run
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        try:
-            self.run.ended({"outcome": "failed", "error": quoted(text, 300)})
-        except CaravanseraiError as problem:
-            _log.warning(
-                "the failure of run %s was not recorded: %s", one_line(self._run_id), problem
-            )
-
 
 def _digest(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Return what identifies a call, or None where its arguments cannot be compared.
@@ -255,16 +239,50 @@ def resumable_iterate(
     never finished: a longer list goes on where the shorter one ended.
 
     Args:
-        items: the same items in the same order at every start.
+        items: the same items in the same order at every start; more may follow at the end.
         run_id: the run's name.
         note: a function of the item just done that returns the waypoint's note.
         store: as in `checkpoint`.
+
+    Raises:
+        UsageError: the items that were worked off are no longer the first ones of the list, or
+            the run was written by something else.
     """
     todo = list(items)
     prior = load_latest(run_id, store=store)
-    begin = prior[0].get("_i", 0) if prior is not None and isinstance(prior[0], dict) else 0
+    begin, done = 0, ""
+    if prior is not None:
+        begin, known = _progress(prior[0], run_id)
+        for item in todo[:begin]:
+            done = _digest_of(done, item)
+        if known and (known != done or begin > len(todo)):
+            raise UsageError(
+                f"resumable_iterate({one_line(run_id)!r}): the {begin} items that were worked off "
+                "are no longer the first ones of the list, so it cannot be told what is left. "
+                "Give the same items in the same order (new ones at the end), or another run_id."
+            )
     for index in range(begin, len(todo)):
         item = todo[index]
         yield item
+        done = _digest_of(done, item)
         told = note(item) if note is not None else f"processed item {index + 1}/{len(todo)}"
-        checkpoint(run_id, {"_i": index + 1}, told, store=store)
+        checkpoint(run_id, {"_i": index + 1, "_items": done}, told, store=store)
+
+
+def _progress(state: Any, run_id: str) -> tuple[int, str]:
+    """Return how many items were worked off, and what identifies them ("": release 0.2.0)."""
+    if isinstance(state, dict) and type(state.get("_i")) is int:
+        return state["_i"], str(state.get("_items", ""))
+    raise UsageError(
+        f"run {one_line(run_id)!r} was not written by resumable_iterate; its state would be lost. "
+        "Use another run_id."
+    )
+
+
+def _digest_of(before: str, item: object) -> str:
+    """Add an item to the digest of those before it; one that cannot be encoded counts by type."""
+    try:
+        data = codec.encode(item).data
+    except UnserialisableState:
+        data = type(item).__qualname__.encode()
+    return hashlib.sha256(before.encode() + b"," + data).hexdigest()[:16]

@@ -6,17 +6,25 @@ object, and so does every adapter.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, reading
-from caravanserai_core.errors import NoRun, UsageError
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    Conflict,
+    NoRun,
+    StaleWriter,
+    UsageError,
+)
 from caravanserai_core.journal import Journal, journal_for
 from caravanserai_core.lane import Prepared
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note, as_note
+from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.stores import Store, open_store
 
 if TYPE_CHECKING:
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 
     StoreLike = str | os.PathLike[str] | Store | None
     NoteLike = str | Note | Callable[[Any], str | Note] | None
+
+_log = logging.getLogger("caravanserai")
 
 _homes: dict[str, Store] = {}
 """The default store of each run this process has touched: agents change their directory."""
@@ -86,8 +96,10 @@ class Run:
         if chain:
             self.waypoint = chain[-1].waypoint
             self.state = reading.decode(chain, self.waypoint, self.store, self.run_id)
+            _log.info("run %s goes on from waypoint %d in %s", *self._named())
         elif legacy is not None:
             self.waypoint, self.state = legacy.number, legacy.state
+            _log.info("run %s goes on from waypoint %d in %s", *self._named())
         elif must_exist and chain is None:
             raise reading.not_found(self.store, self.run_id)
 
@@ -95,6 +107,9 @@ class Run:
         return (
             f"<Run {self.run_id!r} at waypoint {self.waypoint} in {self.store.where(self.run_id)}>"
         )
+
+    def _named(self) -> tuple[str, int, str]:
+        return one_line(self.run_id), self.waypoint, self.store.where(self.run_id)
 
     @property
     def exists(self) -> bool:
@@ -258,6 +273,8 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         _current.reset(self._tokens.pop())
+        if isinstance(error, Exception):
+            self._failed(error)
 
     async def __aenter__(self) -> Run:
         return self.__enter__()
@@ -268,7 +285,22 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.__exit__(kind, error, trace)
+        _current.reset(self._tokens.pop())
+        if isinstance(error, Exception):
+            failure = error
+            await wait_for(in_thread(lambda: self._failed(failure)))
+
+    def _failed(self, error: Exception) -> None:
+        """Record that the work raised; ^C and the like leave the run as it is: stopped."""
+        if isinstance(error, (Conflict, StaleWriter)):
+            return  # somebody else has the run
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        try:
+            self.ended({"outcome": "failed", "error": quoted(text, 300)})
+        except CaravanseraiError as problem:
+            _log.warning(
+                "the failure of run %s was not recorded: %s", one_line(self.run_id), problem
+            )
 
     def _later(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Queue `work` now, do it in a worker thread, return what waits for it."""

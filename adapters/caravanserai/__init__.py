@@ -12,8 +12,7 @@
 
     do_the_task("my-run", {"step": 0})
 
-The adapters are submodules: `caravanserai.langgraph`, `caravanserai.openai_agents`, and so on;
-each needs its framework, for example `pip install caravanserai[langgraph]`.
+Adapters of frameworks are submodules of this package, one each, and need their framework.
 """
 
 from caravanserai_core import *  # noqa: F403

@@ -323,8 +323,9 @@ def _find(name: str, script: object) -> type:
         return cls
     if isinstance(script, str) and script != _script():
         advice = (
-            f"belongs to the program {clean(script)}, which this is not: give the class a name in "
-            'both programs, register_type(cls, name="...")'
+            f"belongs to the program {clean(script)}, which this is not: give the class a name "
+            "that also stands for the old one, "
+            f'register_type(cls, name="...", aliases=["{clean(name)}"])'
         )
     else:
         advice = (

@@ -27,6 +27,8 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     if address is None:
         address = os.environ.get("CARAVANSERAI_STORE") or ".caravanserai"
     text = os.fspath(address)
+    if text.startswith("~"):
+        text = os.path.expanduser(text)
     scheme, found, rest = text.partition("://")
     if not found or not scheme.isalnum():
         return FileStore(text)

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused
 from caravanserai_core.names import folder_name
 from caravanserai_core.stores import _folder, _legacy
-from caravanserai_core.stores._reader import RunReader, segment_path
+from caravanserai_core.stores._lock import RunLock
+from caravanserai_core.stores._reader import RunReader
 from caravanserai_core.stores._seam import Files
+from caravanserai_core.stores._segments import segment_path
 from caravanserai_core.stores._writer import RunWriter, write_notes
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
 
@@ -98,9 +100,7 @@ class FileStore(Store):
         if known is None and not _folder.check_run_folder(self._files, path):
             _folder.make_folders(self._files, self.root, path)
         try:
-            with _folder.locked(
-                self._files, self.root, path, self.timeout, create=known is None
-            ) as lock:
+            with RunLock(self._files, self.root, path, self.timeout, create=known is None) as lock:
                 return RunWriter(self._files, path).append(lock, known, epoch, seal)
         except FileNotFoundError:
             # The run was deleted since `known`: the writer has to decide, with nothing there.
@@ -133,7 +133,10 @@ class FileStore(Store):
     def listing(self) -> Iterator[Listed]:
         try:
             names = self._files.listdir(self.root)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            _folder.refuse_file(self._files, self.root)
             return
         except OSError as error:
             raise _folder.failed("the store cannot be read", self.root, error) from error
@@ -172,7 +175,7 @@ class FileStore(Store):
     def put_note(self, run_id: str, shown: Shown) -> None:
         path = self.folder(run_id)
         if _folder.check_run_folder(self._files, path):
-            with _folder.locked(self._files, self.root, path, self.timeout, create=False):
+            with RunLock(self._files, self.root, path, self.timeout, create=False):
                 write_notes(self._files, path, shown)
 
     def get_note(self, run_id: str, name: str) -> str | None:
@@ -199,7 +202,7 @@ class FileStore(Store):
         hidden = f"{self.root}/{_DELETED}{os.urandom(8).hex()}"
         try:
             if lock:
-                with _folder.locked(self._files, self.root, path, self.timeout, create=False):
+                with RunLock(self._files, self.root, path, self.timeout, create=False):
                     # The lock goes along, still held: whoever waits for it sees then that it
                     # no longer has its name, and nobody can make another one before.
                     self._files.rename(path, hidden)

@@ -1,4 +1,4 @@
-"""Folders and locks of the file store: made private, checked, locked, deleted."""
+"""Folders and files of the file store: made private, checked, written, removed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import logging
 import os
 import stat
 import sys
-import time
 from typing import TYPE_CHECKING
 
-from caravanserai_core.errors import CaravanseraiError, StoreBusy, StoreFailed, StoreRefused
+from caravanserai_core.errors import CaravanseraiError, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
+from caravanserai_core.stores._seam import NEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +24,8 @@ _log = logging.getLogger("caravanserai")
 # Locks and appends are not reliable there: each client has its own idea of the file's end.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs", "9p"}
 
-_POLL = 0.0005
-"""Seconds between two looks at a held lock, with jitter; a growing pause starves a waiter."""
-
 _cannot_sync: set[int] = set()
 """Devices of which that was said."""
-
-_open_locks: set[int] = set()
-"""Lock files open now: a forked child closes its copies, or they would outlive the parent."""
 
 
 def failed(what: str, path: str, error: OSError) -> StoreFailed:
@@ -117,12 +111,17 @@ def check_run_folder(files: Files, path: str) -> bool:
 
 def make_folders(files: Files, root: str, path: str) -> None:
     """Make the store's folder and the run's, private from the start, and make them durable."""
-    with typed("the run's folder cannot be made", path):
-        if not _exists(files, root):
-            _make_root(files, root)
-        with contextlib.suppress(FileExistsError):
-            files.mkdir(path, 0o700)
-        sync_names(files, root)
+    refuse_file(files, root)
+    what = "the run's folder cannot be made"
+    try:
+        with typed(what, path):
+            if not _exists(files, root):
+                _make_root(files, root)
+            with contextlib.suppress(FileExistsError):
+                files.mkdir(path, 0o700)
+            sync_names(files, root)
+    except FileNotFoundError as error:
+        raise failed(what, path, error) from error
     check_run_folder(files, path)
 
 
@@ -162,6 +161,27 @@ def _exists(files: Files, path: str) -> bool:
     return True
 
 
+def refuse_file(files: Files, root: str) -> None:
+    """Refuse a store that is no folder.
+
+    Raises:
+        StoreRefused: it is a file, or lies inside one.
+    """
+    path = root
+    while path != os.path.dirname(path):
+        try:
+            if not stat.S_ISDIR(files.stat(path).st_mode):
+                raise StoreRefused(
+                    f"{visible(path)} is a file, and a store is a folder. Give another path with "
+                    "store= or CARAVANSERAI_STORE."
+                )
+            return
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+        except OSError as error:
+            raise failed("the store cannot be read", path, error) from error
+
+
 def _make_root(files: Files, root: str) -> None:
     refuse_network(os.path.dirname(root))
     missing = [root]
@@ -174,76 +194,11 @@ def _make_root(files: Files, root: str) -> None:
     # State may hold private data: a store inside a project must not be committed by accident.
     ignore = os.path.join(root, ".gitignore")
     with contextlib.suppress(FileExistsError):
-        fd = files.open(ignore, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        fd = files.open(ignore, NEW, 0o600)
         try:
             files.write(fd, b"*\n")
         finally:
             files.close(fd)
-
-
-@contextlib.contextmanager
-def locked(files: Files, root: str, path: str, timeout: float, *, create: bool) -> Iterator[int]:
-    """Hold the exclusive lock of a run; yields the open lock file.
-
-    The lock is a file of its own, opened for each use: a lock on the journal would be lost when
-    a segment rolls over, and a kept descriptor is shared by a forked child, so that both would
-    hold it. After locking, the file must still be the one that has the name: a deletion takes
-    the name away first.
-
-    Raises:
-        FileNotFoundError: there is no run folder and `create` is false.
-        StoreBusy: not free within `timeout` seconds; names the holder.
-    """
-    name = path + "/lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    deadline = 0.0
-    while True:
-        try:
-            fd = files.open(name, flags, 0o600)
-        except FileNotFoundError:
-            if not create:
-                raise
-            make_folders(files, root, path)
-            continue
-        except OSError as error:
-            raise failed("the run's lock cannot be opened", name, error) from error
-        try:
-            _open_locks.add(fd)
-            with typed("the run's lock cannot be taken", name):
-                free = files.lock(fd)
-                ours = free and _still_named(files, fd, name)
-            if ours:
-                yield fd
-                return
-            if free:
-                continue  # it was deleted since it was opened
-            late = bool(deadline) and time.monotonic() >= deadline
-            holder = _holder(files, fd) if late else ""
-        finally:
-            _open_locks.discard(fd)
-            try:
-                with contextlib.suppress(OSError):
-                    files.unlock(fd)
-            finally:
-                close(files, fd)
-        deadline = deadline or time.monotonic() + timeout
-        if late:
-            raise StoreBusy(
-                f"{visible(path)} is being written by {holder or 'another process'}, "
-                f"which has held its lock for more than {timeout:g} s. Wait, or end it if it "
-                "is stopped."
-            )
-        time.sleep(_POLL * (0.5 + os.urandom(1)[0] / 256))
-
-
-def _still_named(files: Files, fd: int, name: str) -> bool:
-    """Say whether the open file is still the one that has the name."""
-    mine = files.fstat(fd)
-    try:
-        named = files.stat(name)
-    except FileNotFoundError:
-        return False
-    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
 
 def close(files: Files, fd: int) -> None:
@@ -252,40 +207,10 @@ def close(files: Files, fd: int) -> None:
         files.close(fd)
 
 
-def _holder(files: Files, fd: int) -> str:
-    """Name the process that holds a lock, from /proc/locks (Linux), or return ""."""
-    try:
-        found = files.fstat(fd)
-        wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        with open("/proc/locks", encoding="ascii") as locks:
-            pids = [
-                int(f[-4])
-                for f in (line.split() for line in locks)
-                if f[-3] == wanted and "->" not in f
-            ]
-        if not pids:
-            return ""
-        pid = pids[0]
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
-            state = status.read().rpartition(")")[2].split()[0]
-    except (OSError, ValueError, IndexError):
-        return ""
-    paused = " (stopped)" if state in "Tt" else ""
-    return f"process {pid}{paused}"
-
-
-def drop_locks_after_fork() -> None:
-    """Close a forked child's copies of open lock files."""
-    for fd in list(_open_locks):
-        with contextlib.suppress(OSError):
-            os.close(fd)
-    _open_locks.clear()
-
-
 def write_new(files: Files, folder: str, name: str, data: bytes) -> None:
     """Write a file under a temporary name that cannot be guessed, then rename it."""
     temporary = f"{folder}/.{name}.{os.urandom(8).hex()}"
-    fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    fd = files.open(temporary, NEW, 0o600)
     try:
         try:
             write_all(files, fd, data)
@@ -322,8 +247,3 @@ def remove_tree(files: Files, path: str) -> None:
             else:
                 files.unlink(target)
     files.rmdir(path)
-
-
-# Only the process that forks knows its open locks; registered once, at import.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=drop_locks_after_fork)

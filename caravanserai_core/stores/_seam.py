@@ -11,8 +11,71 @@ import errno
 import os
 import sys
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import msvcrt
+
+    def _read(fd: int, size: int, offset: int) -> bytes:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, size)
+
+    def _sync_data(fd: int) -> None:
+        os.fsync(fd)
+
+    def _lock(fd: int) -> bool:
+        os.lseek(fd, 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
+else:
     import fcntl
+
+    def _read(fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def _sync_data(fd: int) -> None:
+        if sys.platform == "darwin":
+            # fsync(2) on macOS leaves data in the drive's cache; F_FULLFSYNC flushes it.
+            try:
+                fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            except OSError:
+                os.fsync(fd)
+        else:
+            os.fdatasync(fd)
+
+    def _lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def _unlock(fd: int) -> None:
+        # By name and not by closing: a forked child may still have the file open.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+# No link is ever followed, and no child process inherits a descriptor.
+_ALWAYS = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOINHERIT", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+READ = os.O_RDONLY | _ALWAYS
+APPEND = os.O_RDWR | os.O_APPEND | _ALWAYS
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
+# One call reads at most 2 GiB on Linux; below that only the end of a file makes it short.
+_LARGE = 1 << 30
+LOCK = os.O_RDWR | os.O_CREAT | _ALWAYS
 
 
 class Files:
@@ -35,35 +98,26 @@ class Files:
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
         """Read `size` bytes at `offset`, fewer only at the end of the file."""
-        data = os.pread(fd, size, offset)
-        if len(data) == size or not data:
+        data = _read(fd, size, offset)
+        if len(data) == size or size < _LARGE:
             return data
         parts = [data]
         got = len(data)
-        while got < size and data:  # one call reads at most 2 GiB on Linux
-            data = os.pread(fd, size - got, offset + got)
+        while got < size and data:
+            data = _read(fd, size - got, offset + got)
             parts.append(data)
             got += len(data)
         return b"".join(parts)
 
     def sync_data(self, fd: int) -> None:
         """Make the file's data and length durable."""
-        if sys.platform == "darwin":
-            # fsync(2) on macOS leaves data in the drive's cache; F_FULLFSYNC flushes it.
-            try:
-                fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-            except OSError:
-                os.fsync(fd)
-        elif sys.platform == "win32":
-            os.fsync(fd)
-        else:
-            os.fdatasync(fd)
+        _sync_data(fd)
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a folder durable. Windows does it by itself."""
         if sys.platform == "win32":
             return
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = self.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             os.fsync(fd)
         finally:
@@ -71,28 +125,8 @@ class Files:
 
     def lock(self, fd: int) -> bool:
         """Take the exclusive lock of an open file if nobody holds it."""
-        if sys.platform == "win32":
-            import msvcrt
-
-            try:
-                msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-            except OSError:
-                return False
-            return True
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                return False
-            raise
-        return True
+        return _lock(fd)
 
     def unlock(self, fd: int) -> None:
-        """Give the lock back, also where a forked child still has the file open."""
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(fd, 0, os.SEEK_SET)
-            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-            return
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        """Give the lock back."""
+        _unlock(fd)

@@ -20,8 +20,9 @@ from caravanserai_core.stores._folder import (
     write_all,
     write_new,
 )
-from caravanserai_core.stores._reader import Lost, Mark, RunReader, segment_path, tail_of
+from caravanserai_core.stores._seam import APPEND, NEW, READ
 from caravanserai_core.stores._segment import Place
+from caravanserai_core.stores._segments import Lost, Mark, RunFolder, segment_path, tail_of
 from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail
 
 if TYPE_CHECKING:
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("caravanserai")
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 # A line of the lock file: a segment in which a sync failed, and where it ends.
 _MARK = re.compile(rb"^(\d{8}) (\d+)$", re.MULTILINE)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Found(NamedTuple):
@@ -56,7 +54,7 @@ class Found(NamedTuple):
     newline: bool
 
 
-class RunWriter(RunReader):
+class RunWriter(RunFolder):
     """The folder of one run, for the holder of its lock."""
 
     def append(
@@ -135,7 +133,7 @@ class RunWriter(RunReader):
         if self.exists(mark.segment + 1):
             return -1
         try:
-            fd = self.files.open(segment_path(self.path, mark.segment), _APPEND)
+            fd = self.files.open(segment_path(self.path, mark.segment), APPEND)
         except FileNotFoundError:
             return -1
         except OSError as error:
@@ -202,7 +200,7 @@ class RunWriter(RunReader):
         fd = -1
         try:
             try:
-                fd = self.files.open(name, _APPEND | os.O_CREAT, 0o600)
+                fd = self.files.open(name, APPEND | os.O_CREAT, 0o600)
                 if self.files.fstat(fd).st_size:
                     # Left by a crash in this very place: its append was never acknowledged.
                     self._keep_damaged(segment, fd, 0)
@@ -229,7 +227,7 @@ class RunWriter(RunReader):
         if last == 0:
             self.refuse_lost(0)
             return -1, Found(None, 1, 0, 0, newline=True)
-        fd = self.open_segment(last, _APPEND)
+        fd = self.open_segment(last, APPEND)
         try:
             size = self.files.fstat(fd).st_size
             end = self.end(fd, last, min(size, broken.size) if last == broken.segment else size)
@@ -250,7 +248,7 @@ class RunWriter(RunReader):
                 raise
             return fd, Found(None, 1, 0, size, newline=True)
         close(self.files, fd)
-        fd = self.open_segment(last - 1, _APPEND)
+        fd = self.open_segment(last - 1, APPEND)
         try:
             end = self.end(fd, last - 1, self.files.fstat(fd).st_size)
             if not end.records:
@@ -274,7 +272,7 @@ class RunWriter(RunReader):
         stamp = now()[:19].replace(":", "").replace("-", "")
         name = f"{self.path}/journal-{segment}.damaged-{stamp}-{os.urandom(4).hex()}"
         size = self.files.fstat(fd).st_size
-        copy = self.files.open(name, _NEW, 0o600)
+        copy = self.files.open(name, NEW, 0o600)
         try:
             while start < size:
                 piece = self.files.read(fd, min(1 << 20, size - start), start)
@@ -292,7 +290,7 @@ class RunWriter(RunReader):
             return None
         mark: Mark = known.token
         try:
-            fd = self.open_segment(mark.segment, _READ)
+            fd = self.open_segment(mark.segment, READ)
         except FileNotFoundError:
             return None
         try:
@@ -307,7 +305,7 @@ class RunWriter(RunReader):
                 if item.seq <= tail.seq:
                     news.append(item)
             elif len(news) < tail.seq - known.seq:
-                segment = self._segment_of(item.path)
+                segment = self.segment_of(item.path)
                 raise self.damaged(segment, item.offset, item.why)
         return news
 
@@ -353,7 +351,7 @@ def write_notes(files: Files, path: str, shown: Shown) -> None:
 
 def _put(files: Files, path: str, name: str, text: str) -> None:
     try:
-        fd = files.open(f"{path}/{name}", _NEW, 0o600)
+        fd = files.open(f"{path}/{name}", NEW, 0o600)
     except FileExistsError:
         write_new(files, path, name, _utf8(text))
         return

@@ -29,6 +29,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai_core.errors import JournalDamaged
+from caravanserai_core.quoting import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -73,6 +76,31 @@ class Bad(NamedTuple):
     size: int
     complete: bool
     why: str
+
+
+def damage_error(path: str, offset: int | None, why: str, last: int) -> JournalDamaged:
+    """Build the error for a damaged journal.
+
+    Args:
+        path: the file, or the run's name.
+        offset: byte offset where the damage begins, if that is known.
+        why: what is wrong there.
+        last: the last whole waypoint before it, 0 for none.
+    """
+    at = "" if offset is None else f" at byte {offset}"
+    whole = (
+        f"Every waypoint up to {last} is whole: to go on, load(run_id, at={last}) and save that "
+        "under another run_id."
+        if last
+        else "No whole waypoint comes before it."
+    )
+    return JournalDamaged(
+        f"the journal {visible(path)} is damaged{at}: {why}. {whole} `caravanserai verify` tells "
+        "all that is wrong. Nothing was changed.",
+        path=path,
+        offset=offset,
+        last_waypoint=last or None,
+    )
 
 
 class Line(NamedTuple):

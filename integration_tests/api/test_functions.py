@@ -139,7 +139,7 @@ def test_async_forms_give_what_the_plain_ones_give() -> None:
         (lambda state: Note(f"n is {state['n']}", goal="count"), "n is 1"),
         (None, "n: 1"),
         (lambda state: None, "n: 1"),
-        ("", ""),
+        ("", "n: 1"),
     ],
 )
 def test_note_forms(note: Any, summary: str) -> None:

@@ -272,13 +272,13 @@ def test_latest_is_a_link_until_something_follows() -> None:
     assert os.readlink(path) == "waypoint-2.md"
     run.finish("done")
     assert not path.is_symlink()
-    assert "Since then: the run finished at 22:41:03." in path.read_text()
+    assert "Since then: the run finished at 22:41:03 UTC." in path.read_text()
     forget_everything()
     open_run("run").entry("tool", say="a later process began something")
     assert path.read_text().split("\n")[4:] == [
         "Since then:",
         "",
-        "- the run finished at 22:41:03.",
+        "- the run finished at 22:41:03 UTC.",
         "- a later process began something",
         "",
     ]

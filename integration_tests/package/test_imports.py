@@ -89,6 +89,7 @@ CORE = (
         "journal",
         "notes",
         "lane",
+        "derive",
         "reading",
         "run",
         "verify",

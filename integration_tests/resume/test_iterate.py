@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from caravanserai import (
     MemoryStore,
+    UsageError,
+    checkpoint,
     get_waypoint,
     history,
     list_runs,
@@ -30,7 +34,7 @@ def test_iterate_repeats_only_the_item_in_work() -> None:
     longer = [*items, "item 6"]
     assert list(resumable_iterate(longer, run_id="run")) == ["item 6"]
     assert str(get_waypoint("run").note) == "processed item 7/7"
-    assert load("run") == {"_i": 7}
+    assert load("run")["_i"] == 7
 
 
 def test_iterate_with_a_note_of_the_item() -> None:
@@ -52,3 +56,22 @@ def test_iterate_in_a_given_store() -> None:
     assert list(resumable_iterate([1, 2], "run", store=store)) == [1, 2]
     assert list(resumable_iterate([1, 2], "run", store=store)) == []
     assert list_runs() == []
+
+
+def test_iterate_refuses_a_list_whose_done_items_changed() -> None:
+    """What was worked off must still be the beginning; nothing is skipped or repeated silently."""
+    for item in resumable_iterate(["b", "c", "d"], run_id="run"):
+        if item == "d":
+            break  # b and c are done
+    for changed in (["a", "b", "c", "d"], ["c", "b", "d"], ["b"]):
+        with pytest.raises(UsageError, match=r"2 items .* no longer the first"):
+            next(resumable_iterate(changed, run_id="run"))
+    assert list(resumable_iterate(["b", "c", "x", "y"], run_id="run")) == ["x", "y"]
+
+
+def test_iterate_refuses_a_run_that_something_else_wrote() -> None:
+    """A state of another kind is not overwritten."""
+    checkpoint("run", {"x": 1})
+    with pytest.raises(UsageError, match="not written by resumable_iterate"):
+        next(resumable_iterate([1], run_id="run"))
+    assert load("run") == {"x": 1}

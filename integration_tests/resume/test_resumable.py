@@ -23,6 +23,7 @@ from caravanserai import (
     history,
     list_runs,
     load,
+    open_run,
     remark,
     resumable,
 )
@@ -349,3 +350,28 @@ def test_the_same_arguments_are_the_same_call_however_they_are_written() -> None
     assert calls == [5]
     assert job("run", 0, 6) == 6
     assert calls == [5, 6]
+
+
+def test_an_error_inside_open_run_marks_it_failed() -> None:
+    """An exception that leaves the block is recorded; ^C is not."""
+
+
+    def work(error: BaseException) -> None:
+        with open_run("run") as run:
+            run.checkpoint(1)
+            raise error
+
+    with pytest.raises(ValueError, match="boom"):
+        work(ValueError("boom"))
+    assert [info.status for info in list_runs()] == ["failed"]
+    with pytest.raises(KeyboardInterrupt):
+        work(KeyboardInterrupt())
+    assert [info.status for info in list_runs()] == ["stopped"]
+
+
+def test_a_start_after_a_crash_says_where_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the run, the waypoint and the folder."""
+    checkpoint("run", {"n": 1})
+    with caplog.at_level(logging.INFO, logger="caravanserai"):
+        open_run("run")
+    assert "run run goes on from waypoint 1 in" in caplog.text
