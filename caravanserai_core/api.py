@@ -105,7 +105,7 @@ def load(run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bo
             return reading.decode(chain, chain[-1].waypoint, found, run_id, raw=raw)
         return reading.load(found, run_id, raw=raw)
 
-    return journal.do(read)
+    return journal.turns.do(read)
 
 
 def aload(
@@ -181,7 +181,7 @@ def clean(run_id: str, *, store: StoreLike = None) -> bool:
     """
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
-    gone = journal_for(found, run_id).do(lambda: found.delete(run_id))
+    gone = journal_for(found, run_id).turns.do(lambda: found.delete(run_id))
     forget(found, run_id)
     leave_home(run_id)
     return bool(gone)
@@ -226,4 +226,4 @@ def _check_at(at: object) -> None:
 
 def _settled(store: Store, run_id: str, read: Callable[[], T]) -> T:
     """Read after what this process has queued for the run is written."""
-    return cast("T", journal_for(store, run_id).do(read))
+    return cast("T", journal_for(store, run_id).turns.do(read))

@@ -1,9 +1,7 @@
 """Writing a run: what one process knows of a journal, and how it adds to it.
 
-There is one `Journal` per run and process, shared by all threads and tasks (`journal_for`).
-What a caller saves is encoded in its own thread at once and takes its place in a queue; then
-whoever holds the mutex writes the queue in order. So a save that was cancelled, or that waits in
-another thread, can neither be lost nor land after a newer one.
+There is one `Journal` per run and process, shared by all threads and tasks (`journal_for`). Its
+methods run in their turn (`turns`), but for `prepare`, which encodes in the caller's thread.
 """
 
 from __future__ import annotations
@@ -11,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import sys
 import threading
-import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, delta, reading
@@ -22,9 +18,11 @@ from caravanserai_core.derive import derive
 from caravanserai_core.errors import Conflict
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
 from caravanserai_core.notes import Note, render
+from caravanserai_core.opening import legacy_draft, open_body, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
+from caravanserai_core.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,25 +37,6 @@ _DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll"}
 """Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
 
 
-class _Job:
-    """A piece of work on a journal, done in its turn by whoever holds the mutex."""
-
-    __slots__ = ("done", "error", "result", "work")
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def execute(self) -> None:
-        try:
-            self.result = self.work()
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            self.error = error
-        self.done = True
-
-
 class _Reopen(Exception):
     """The journal on disk is not the one this process knows."""
 
@@ -68,7 +47,9 @@ class Journal:
     Attributes:
         store: where it lives.
         run_id: the run.
+        turns: the queue in which all work on it is done.
         adapter: what writes it, for the `open` record of a new run.
+        goal: what it is for, likewise.
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
     """
 
@@ -77,9 +58,8 @@ class Journal:
         self.run_id = run_id
         self.adapter = "python"
         self.goal: str | None = None
+        self.turns = Turns()
         self._forget()
-        self._reset_after_fork()
-        _journals.add(self)
 
     def _forget(self) -> None:
         self._known = False
@@ -101,35 +81,6 @@ class Journal:
         # Records of other kinds in the last segment; None: it was not read from its beginning.
         self._carried: list[Any] | None = None
         self.observed = False
-
-    def _reset_after_fork(self) -> None:
-        self._mutex = threading.RLock()
-        self._queue: deque[_Job] = deque()
-
-    # ------------------------------------------------------------------ the queue
-
-    def do(self, work: Callable[[], Any]) -> Any:
-        """Run `work` after everything that was queued before it, alone."""
-        job = self.enqueue(work)
-        return self.finish_job(job)
-
-    def enqueue(self, work: Callable[[], Any]) -> _Job:
-        """Give `work` its place in the queue; `finish_job` sees to it that it is done."""
-        job = _Job(work)
-        self._queue.append(job)
-        return job
-
-    def finish_job(self, job: _Job) -> Any:
-        """Do what is queued up to `job` and return its result, or raise its error."""
-        with self._mutex:
-            while not job.done:
-                turn = self._queue.popleft()
-                turn.execute()
-                if turn is not job and not isinstance(turn.error, Exception | None):
-                    raise turn.error  # ^C while this thread did the work of another one
-        if job.error is not None:
-            raise job.error
-        return job.result
 
     # ------------------------------------------------------------------ reading
 
@@ -332,7 +283,7 @@ class Journal:
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(
-                "waypoint", fields, by=_writer(), lane=lane, body=body, digest=digest, time=time
+                "waypoint", fields, by=writer(), lane=lane, body=body, digest=digest, time=time
             )
             # With lanes the live note follows the main one.
             shown = Shown(f"waypoint-{number}.md", text, self._live(()) if lane else None)
@@ -375,7 +326,7 @@ class Journal:
         return self._retry(lambda: self._add(kind, fields, lane, body))  # type: ignore[no-any-return]
 
     def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes) -> int:
-        draft = Draft(kind, fields, by=_writer(), lane=lane, body=body)
+        draft = Draft(kind, fields, by=writer(), lane=lane, body=body)
         record = Record({**fields, "kind": kind, "lane": lane, "waypoint": 0}, None, "", None)
 
         self._head(lane)
@@ -432,7 +383,7 @@ class Journal:
         if news is None:
             raise _Reopen
         for record in news:
-            if record.kind == "waypoint" and record.by != _writer() and self.observed:
+            if record.kind == "waypoint" and record.by != writer() and self.observed:
                 self._overtaken[record.lane] = record
             self._take_in(record)
         other = self._overtaken.get(lane) if lane is not None else None
@@ -458,11 +409,11 @@ class Journal:
             fields = {"format": FORMAT, "generation": 1, "epoch": _EPOCH}
             body = self._opening or self._open_body()
             before = self._newest if tail is not None else 0
-            drafts.append((Draft("open", fields, by=_writer(), body=body), None, before))
+            drafts.append((Draft("open", fields, by=writer(), body=body), None, before))
             if tail is not None:
                 drafts.append((self._snapshot(), None, before))
             elif self._legacy is not None:
-                drafts.append((*self._legacy_draft(), self._legacy.number))
+                drafts.append((legacy_draft(self._legacy), SELF, self._legacy.number))
         drafts.append((draft, loc, number))
         first = tail.seq + 1 if tail is not None else 1
         if len(drafts) > 1:
@@ -495,36 +446,7 @@ class Journal:
         return render(*self._shown, since=(*self._since, *more))
 
     def _open_body(self) -> bytes:
-        argv = [sys.executable, *sys.orig_argv[1:]]
-        data: dict[str, Any] = {
-            "run_id": self.run_id,
-            "adapter": self.adapter,
-            "argv": argv,
-            "cwd": _working_folder(),
-            "pid": os.getpid(),
-            "host": os.uname().nodename if hasattr(os, "uname") else "",
-        }
-        if self.goal is not None:
-            data["goal"] = self.goal
-        if self._legacy is not None:
-            data["imported"] = {
-                "from": "0.2.0",
-                "waypoints": self._legacy.number,
-                "folder": self._legacy.path.rpartition("/")[2],
-            }
-        return b'"data":' + codec.encode(data).data
-
-    def _legacy_draft(self) -> tuple[Draft, Any]:
-        """Take over the last waypoint of release 0.2.0 under its old number."""
-        old = self._legacy
-        encoded = codec.encode(old.state)
-        fields: dict[str, Any] = {"parent": old.number - 1 or None}
-        if encoded.tagged:
-            fields["tagged"] = True
-        fields["note"] = Note(old.note(old.number) or "").to_json()
-        body = b'"state":' + encoded.data
-        time = old.time(old.number)
-        return Draft("waypoint", fields, by=_writer(), body=body, time=time), SELF
+        return open_body(self.run_id, self.adapter, self.goal, self._legacy)
 
     def _snapshot(self) -> Draft:
         """Carry into a new segment what is still alive in the old one.
@@ -542,7 +464,7 @@ class Journal:
                     body = (record.body or b"").decode()
                     self._carried.append({"head": record.head, "body": body})
         data = codec.encode({"lanes": lanes, "carried": self._carried})
-        return Draft("snapshot", {}, by=_writer(), body=b'"data":' + data.data)
+        return Draft("snapshot", {}, by=writer(), body=b'"data":' + data.data)
 
     def _roll(self, size: int) -> None:
         """Close the segment if a full record of `size` bytes should begin a new one."""
@@ -552,7 +474,7 @@ class Journal:
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
             self._check_news(news, None)
-            return self._sealed(tail, Draft("roll", {}, by=_writer()), None, self._newest)
+            return self._sealed(tail, Draft("roll", {}, by=writer()), None, self._newest)
 
         self._append(seal)
 
@@ -561,13 +483,6 @@ def _body(prepared: Prepared, patch: Patch | None) -> bytes:
     if patch is None:
         return b'"state":' + delta.joined(prepared.node)
     return b'"patch":' + patch.data
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - a string is what the record holds
-    except OSError:  # it was deleted
-        return ""
 
 
 def _said(head: dict[str, Any]) -> str | None:
@@ -585,18 +500,8 @@ def _said(head: dict[str, Any]) -> str | None:
 _MOST_JOURNALS = 512
 """A web server sees thousands of runs; those not used for longest are forgotten."""
 
-_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 _table: OrderedDict[tuple[object, str], Journal] = OrderedDict()
 _table_lock = threading.Lock()
-_nonce = ""
-
-
-def _writer() -> str:
-    """Return this process's nonce: a forked child is a new writer."""
-    global _nonce
-    if not _nonce:
-        _nonce = os.urandom(6).hex()
-    return _nonce
 
 
 def journal_for(store: Store, run_id: str) -> Journal:
@@ -618,15 +523,12 @@ def forget(store: Store, run_id: str) -> None:
     with _table_lock:
         journal = _table.pop((store.key, run_id), None)
     if journal is not None:
-        journal.do(journal._forget)
+        journal.turns.do(journal._forget)
 
 
 def _after_fork() -> None:
-    global _nonce, _table_lock
-    _nonce = ""
+    global _table_lock
     _table_lock = threading.Lock()
-    for journal in list(_journals):
-        journal._reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -88,7 +88,7 @@ class Run:
         self.state: Any = None
         self.waypoint = 0
         self._tokens: list[Any] = []
-        journal.do(lambda: self._open(must_exist))
+        journal.turns.do(lambda: self._open(must_exist))
 
     def _open(self, must_exist: bool) -> None:
         chain = self._journal.look()
@@ -137,7 +137,7 @@ class Run:
                 written, the earlier waypoints stand.
         """
         prepared, told = self._prepared(state, note, lane)
-        return self._journal.do(  # type: ignore[no-any-return]
+        return self._journal.turns.do(  # type: ignore[no-any-return]
             lambda: self._journal.checkpoint(prepared, told, lane)
         )
 
@@ -175,7 +175,7 @@ class Run:
             UnserialisableState: the data cannot be kept exactly; nothing was written.
         """
         fields, body = self._entry(name, data, say)
-        self._journal.do(lambda: self._journal.add("entry", fields, lane=lane, body=body))
+        self._journal.turns.do(lambda: self._journal.add("entry", fields, lane=lane, body=body))
 
     def aentry(
         self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
@@ -205,14 +205,14 @@ class Run:
                     found.append(Entry(head["name"], data, head.get("say"), head["time"]))
             return found
 
-        return self._journal.do(read)  # type: ignore[no-any-return]
+        return self._journal.turns.do(read)  # type: ignore[no-any-return]
 
     def remark(self, text: str) -> None:
         """Say why something was done; it joins the "Decided" part of the next note."""
         if type(text) is not str or not text.strip():
             raise UsageError("a remark is a string of at least one word")
         told = Note(text).to_json()
-        self._journal.do(lambda: self._journal.add("entry", {"remark": told}))
+        self._journal.turns.do(lambda: self._journal.add("entry", {"remark": told}))
 
     # -------------------------------------------------------------- the end
 
@@ -227,7 +227,7 @@ class Run:
             UnserialisableState: the result cannot be kept exactly; nothing was written.
         """
         fields, body = self._finished(result, call)
-        self._journal.do(lambda: self._journal.add("finish", fields, body=body))
+        self._journal.turns.do(lambda: self._journal.add("finish", fields, body=body))
 
     def _finished(self, result: object, call: str | None) -> tuple[dict[str, Any], bytes]:
         fields: dict[str, Any] = {"outcome": "finished"}
@@ -240,7 +240,7 @@ class Run:
 
     def ended(self, fields: dict[str, Any]) -> None:
         """Write down an end without a result: a failure, or a result that cannot be kept."""
-        self._journal.do(lambda: self._journal.add("finish", fields))
+        self._journal.turns.do(lambda: self._journal.add("finish", fields))
 
     def finished(self, call: str | None = None) -> tuple[bool, Any]:
         """Return whether the run is finished, by the same `call`, and its recorded result.
@@ -258,7 +258,7 @@ class Run:
             last = recent.last
             return True, codec.decode(last.member("data"), bool(last.head.get("tagged")))
 
-        return self._journal.do(read)  # type: ignore[no-any-return]
+        return self._journal.turns.do(read)  # type: ignore[no-any-return]
 
     # -------------------------------------------------------------- with and async
 
@@ -304,8 +304,8 @@ class Run:
 
     def _later(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Queue `work` now, do it in a worker thread, return what waits for it."""
-        job = self._journal.enqueue(work)
-        return wait_for(in_thread(lambda: self._journal.finish_job(job)))
+        job = self._journal.turns.take(work)
+        return wait_for(in_thread(lambda: self._journal.turns.finish(job)))
 
 
 _current: ContextVar[Run | None] = ContextVar("caravanserai_run", default=None)

@@ -187,7 +187,7 @@ def renew_notes(store: Store, run_id: str) -> None:
     """
     try:
         journal = Journal(store, run_id)
-        journal.do(journal.look)
+        journal.turns.do(journal.look)
         shown = journal.shown_now()
         if shown is None:
             return

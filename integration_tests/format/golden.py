@@ -118,7 +118,7 @@ def make(folder: Path) -> None:
     machine = (
         mock.patch.object(sys, "executable", "python3"),
         mock.patch.object(sys, "orig_argv", ["python3", "agent.py", "--all"]),
-        mock.patch("caravanserai_core.journal._working_folder", return_value="agents"),
+        mock.patch("caravanserai_core.opening.working_folder", return_value="agents"),
         mock.patch("os.getpid", return_value=4711),
         mock.patch("os.uname", return_value=mock.Mock(nodename="host")),
         mock.patch.object(_file, "SEGMENT_SIZE", 40_000),

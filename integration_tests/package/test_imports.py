@@ -90,6 +90,8 @@ CORE = (
         "notes",
         "lane",
         "derive",
+        "opening",
+        "turns",
         "reading",
         "run",
         "verify",
