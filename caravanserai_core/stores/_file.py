@@ -97,8 +97,10 @@ class FileStore(Store):
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
     ) -> Appended:
         path = self.folder(run_id)
-        if known is None and not _folder.check_run_folder(self._files, path):
-            _folder.make_folders(self._files, self.root, path)
+        if known is None:
+            _folder.refuse_network(self.root)
+            if not _folder.check_run_folder(self._files, path):
+                _folder.make_folders(self._files, self.root, path)
         try:
             with RunLock(self._files, self.root, path, self.timeout, create=known is None) as lock:
                 return RunWriter(self._files, path).append(lock, known, epoch, seal)

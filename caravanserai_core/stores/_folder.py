@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("caravanserai")
 
 # Locks and appends are not reliable there: each client has its own idea of the file's end.
+MOUNTS = "/proc/self/mountinfo"
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs", "9p"}
+
+_local: set[str] = set()
+"""Folders found to be on a local disk; looking takes longer than an append."""
 
 _cannot_sync: set[int] = set()
 """Devices of which that was said."""
@@ -55,8 +59,12 @@ def refuse_network(root: str) -> None:
     Raises:
         StoreRefused: file locks and appends there do not keep two machines apart.
     """
+    if root in _local:
+        return
     kind = _filesystem(root)
-    if kind in _NETWORK:
+    if kind not in _NETWORK:
+        _local.add(root)
+    else:
         raise StoreRefused(
             f"{visible(root)} is on a network file system ({kind}), where two machines could spoil "
             "one run. Put the store on a local disk: set CARAVANSERAI_STORE to a local folder."
@@ -70,7 +78,7 @@ def _filesystem(path: str) -> str:
     best, kind = "", ""
     real = os.path.realpath(path)
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             for line in mounts:
                 # proc(5): the mount point is field 5, the type follows a lone "-".
                 fields, _, rest = line.partition(" - ")
@@ -168,22 +176,22 @@ def refuse_file(files: Files, root: str) -> None:
         StoreRefused: it is a file, or lies inside one.
     """
     path = root
-    while path != os.path.dirname(path):
+    while True:
         try:
-            if not stat.S_ISDIR(files.stat(path).st_mode):
-                raise StoreRefused(
-                    f"{visible(path)} is a file, and a store is a folder. Give another path with "
-                    "store= or CARAVANSERAI_STORE."
-                )
-            return
+            mode = files.stat(path).st_mode
+            break
         except (FileNotFoundError, NotADirectoryError):
             path = os.path.dirname(path)
         except OSError as error:
             raise failed("the store cannot be read", path, error) from error
+    if not stat.S_ISDIR(mode):
+        raise StoreRefused(
+            f"{visible(path)} is a file, and a store is a folder. Give another path with store= or "
+            "CARAVANSERAI_STORE."
+        )
 
 
 def _make_root(files: Files, root: str) -> None:
-    refuse_network(os.path.dirname(root))
     missing = [root]
     while not _exists(files, parent := os.path.dirname(missing[-1])):
         missing.append(parent)

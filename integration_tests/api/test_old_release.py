@@ -101,7 +101,7 @@ def test_old_run_goes_on(old: Path, run_id: str) -> None:
         ]
         assert [w.parent for w in history(run_id)][2:] == [2, 3]
         assert [i.waypoints for i in list_runs() if i.run_id == run_id] == [4]
-        # The program that took it over, and not the old one, which would repeat what was done since.
+        # The program that took it over: the old one would repeat what was done since.
         assert load_command(run_id) == [sys.executable, *sys.orig_argv[1:]]
         forget_everything()
     after = files(old / run_id)

@@ -27,6 +27,8 @@ from caravanserai import (
     open_run,
     remark,
 )
+from caravanserai_core import reading
+from caravanserai_core.journal import journal_for
 from integration_tests.api.helpers import forget_everything
 
 
@@ -264,3 +266,27 @@ def test_open_run_and_plain_functions_are_one(store_dir: Path) -> None:
     asyncio.run(acheckpoint("run", {"n": 3}))
     assert run.checkpoint({"n": 4}) == 4
     assert [w.parent for w in history("run")] == [None, 1, 2, 3]
+
+
+def test_a_new_segment_carries_records_of_unknown_kinds(
+    store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a newer version put into a run is not lost when an older one rolls its journal over."""
+    monkeypatch.setattr("caravanserai_core.stores._file.SEGMENT_SIZE", 4_000)
+    run = open_run("run")
+    run.checkpoint({"n": 0})
+    journal = journal_for(run.store, "run")
+    for kind in ("question", "pin", "wish"):
+        journal.turns.do(lambda kind=kind: journal.add(kind, {"id": kind}, body=b'"data":["x"]'))
+    for n in range(1, 120):
+        run.checkpoint({"n": n, "fill": "x" * 100})
+        if n == 60:
+            forget_everything()
+            run = open_run("run")
+    records = list(reading.records(run.store, "run", bodies=True))
+    snapshots = [r.data()["carried"] for r in records if r.kind == "snapshot"]
+    assert len(snapshots) >= 3
+    for carried in snapshots:
+        assert [item["head"]["kind"] for item in carried] == ["question", "pin", "wish"]
+        assert [item["head"]["id"] for item in carried] == ["question", "pin", "wish"]
+        assert {item["body"] for item in carried} == {'"data":["x"]'}
