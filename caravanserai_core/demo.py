@@ -66,8 +66,12 @@ def _note(step: int) -> Note:
 # ---------------------------------------------------------------------- the performance
 
 
-def perform(store: Store) -> int:
+def perform(store: Store, called: str = "caravanserai") -> int:
     """Run the agent, kill it, run it again, and count. Returns the exit code.
+
+    Args:
+        store: where its run is to be.
+        called: what stands before the verb in a command line that finds that store.
 
     Raises:
         CaravanseraiError: the agent did not do its part.
@@ -92,7 +96,9 @@ def perform(store: Store) -> int:
         _say("The same command again:", "")
         code = subprocess.call(command, env=env)
         sent = outbox.read_text(encoding="utf-8").split()
-    return _count(store, run_id, shown, sent, code)
+    _count(store, run_id, sent, code)
+    _say("", f"The notes are in {shown}", "", *_follow_ups(called, run_id))
+    return 0
 
 
 def _start_and_kill(command: list[str], env: dict[str, str], outbox: Path) -> int:
@@ -122,8 +128,8 @@ def _latest(store: Store, run_id: str) -> str:
     return visible(text)
 
 
-def _count(store: Store, run_id: str, shown: str, sent: list[str], code: int) -> int:
-    """Say how often each letter was sent and what that means. Returns the exit code."""
+def _count(store: Store, run_id: str, sent: list[str], code: int) -> None:
+    """Say how often each letter was sent and what that means."""
     finished, flight = LETTERS[: KILLED_AT - 1], LETTERS[KILLED_AT - 1]
     repeated = sum(sent.count(name) - 1 for name in finished)
     times = ", ".join(f"{name} {sent.count(name)}" for name in LETTERS)
@@ -140,14 +146,22 @@ def _count(store: Store, run_id: str, shown: str, sent: list[str], code: int) ->
         f"{flight}'s letter was in flight: sent, but not yet at its waypoint. From outside nobody",
         "can know whether such a step did its work, so it ran again. That is the promise: a step",
         "that is finished never runs again; only the one in flight at the kill may.",
-        "",
-        f"The notes are in {shown}",
-        "",
-        f"    caravanserai show {run_id}      the newest note, and the exact state",
-        f"    caravanserai log {run_id}       every step, and which process wrote it",
-        f"    caravanserai clean {run_id}     remove it",
     )
-    return 0
+
+
+def _follow_ups(called: str, run_id: str) -> list[str]:
+    """Return what to type next, with what it does in a column of its own."""
+    verbs = {
+        "show": "the newest note, and the exact state",
+        "log": "every step, and which process wrote it",
+        "clean": "remove it",
+    }
+    commands = [f"{called} {verb} {run_id}" for verb in verbs]
+    width = max(map(len, commands))
+    return [
+        f"    {command:{width}}     {what}"
+        for command, what in zip(commands, verbs.values(), strict=True)
+    ]
 
 
 def _new_name(store: Store) -> str:

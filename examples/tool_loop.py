@@ -1,20 +1,23 @@
 """A hand-written agent: a model, two tools, and a loop that survives kill -9.
 
+To try it, give it the address of a model that speaks OpenAI's chat format and can call tools
+(MODEL_KEY holds its key and MODEL its name, where it wants them), kill it, and start it again:
+
     MODEL_URL=http://127.0.0.1:8000/v1/chat/completions python examples/tool_loop.py
 
-The model speaks OpenAI's chat format. There is a waypoint after each model answer and after each
-tool result, so neither is asked for, paid for, or done a second time once it is there. What was
-in flight at a kill may run again: each tool is therefore given the id of its call, and `order`
-uses it to recognise a call that it has already carried out.
+There is a waypoint after each model answer and after each tool result, so neither is asked for,
+paid for, or done a second time once it is there. What was in flight at a kill may run again: each
+tool is therefore given the id of its call, and `order` uses it to recognise a call that it has
+already carried out.
 """
 
 import json
 import os
+import sys
 import urllib.request
 from pathlib import Path
 
-from caravanserai import Note, open_run
-from caravanserai_core.quoting import code, quoted
+from caravanserai import Note, open_run, quoted
 
 TASK = "Find out what tea and honey cost, and order the cheaper one."
 PRICES = {"tea": 4, "honey": 7}
@@ -59,7 +62,9 @@ def ask_model(messages):
     """Send the conversation to the model and return its answer."""
     request = urllib.request.Request(
         os.environ["MODEL_URL"],
-        json.dumps({"model": "any", "messages": messages, "tools": SCHEMAS}).encode(),
+        json.dumps(
+            {"model": os.environ.get("MODEL", "any"), "messages": messages, "tools": SCHEMAS}
+        ).encode(),
         {
             "Content-Type": "application/json",
             "Authorization": f"Bearer {os.environ.get('MODEL_KEY', '')}",
@@ -78,7 +83,7 @@ def open_calls(messages):
 
 def shown(call):
     """Write a call as a note shows it; the model's words cannot act there."""
-    return code(f"{call['function']['name']}({call['function']['arguments']})")
+    return quoted(f"{call['function']['name']}({call['function']['arguments']})")
 
 
 def work(run):
@@ -103,13 +108,21 @@ def work(run):
 
 
 def main():
+    if not os.environ.get("MODEL_URL"):
+        print(
+            "Set MODEL_URL to a model's address in OpenAI's format, for example "
+            "http://127.0.0.1:8000/v1/chat/completions",
+            file=sys.stderr,
+        )
+        return 2
     with open_run("tool-loop") as run:
         finished, answer = run.finished()
         if not finished:
             answer = work(run)
             run.finish(answer)
     print(answer)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

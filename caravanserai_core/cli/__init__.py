@@ -14,7 +14,7 @@ from __future__ import annotations
 import click
 
 import caravanserai_core
-from caravanserai_core.cli._app import App, Session, store_option
+from caravanserai_core.cli._app import App, Session, common_options
 from caravanserai_core.cli._diff import diff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
@@ -30,14 +30,13 @@ __all__ = ["app", "main"]
     cls=App,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found (run, waypoint, program), "
-    "4 damaged or of a newer format, 5 in use by another process, 6 waits for a person. "
+    "4 damaged or of a newer format, 5 in use by another process. "
     "For completion in your shell see `caravanserai completion --help`.",
 )
-@store_option
-@click.option("--debug", is_flag=True, help="Show a Python traceback when something fails.")
+@common_options
 @click.version_option(caravanserai_core.__version__, prog_name="caravanserai")
 @click.pass_context
-def app(context: click.Context, debug: bool) -> None:  # noqa: ARG001 - App.invoke reads it
+def app(context: click.Context) -> None:
     """Look at the runs of your agents, and go on with them.
 
     RUN is a run's name. RUN@3 is its third waypoint, RUN@-1 its newest one, RUN@-2 the one

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from caravanserai_core.cli import _out
+from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.stores import Store, open_store
 
@@ -19,24 +22,64 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 
+_NAME = "caravanserai"
+
+
 class Session:
     """One call of the command line.
 
     Attributes:
         address: what `--store` said, or None.
+        debug: whether `--debug` was given.
     """
 
     def __init__(self) -> None:
         self.address: str | None = None
+        self.debug = False
 
     @cached_property
     def store(self) -> Store:
         """The store to look into; nothing is created by looking."""
         return open_store(self.address)
 
+    @property
+    def called(self) -> str:
+        """How this command line was called, without its verb, to be pasted into a shell."""
+        store = [] if self.address is None else ["--store", self.address]
+        return " ".join([*_program(sys.argv[0]), *map(quote, store)])
 
-def store_option(command: F) -> F:
-    """Add `--store`, which may stand before and behind the verb."""
+
+def _program(called: str) -> list[str]:
+    """Return the words that start this program as it was started; the name where that is unsure."""
+    path = Path(called)
+    if path.name == "__main__.py" and path.parent == Path(__file__).parent:
+        return [quote(sys.executable), "-m", "caravanserai_core.cli"]
+    if path.stem != _NAME or path.name == called:
+        return [_NAME]
+    # The system puts the whole path in place of a name that it has looked up.
+    if path.is_absolute() and called == shutil.which(_NAME):
+        return [_NAME]
+    return [quote(called)]
+
+
+def debug_option(command: F) -> F:
+    """Add `--debug`, which may stand before and behind the verb."""
+
+    def keep(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        if value:
+            context.ensure_object(Session).debug = True
+
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="Show a Python traceback when something fails.",
+    )(command)
+
+
+def common_options(command: F) -> F:
+    """Add what every verb that looks into a store takes: `--store` and `--debug`."""
 
     def keep(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -48,7 +91,7 @@ def store_option(command: F) -> F:
         expose_value=False,
         callback=keep,
         help="Where the runs are. Default: CARAVANSERAI_STORE, else .caravanserai here.",
-    )(command)
+    )(debug_option(command))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -71,27 +114,32 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb and print its errors in a sentence or two, unless `--debug` is set."""
-        if ctx.params.get("debug"):
-            return super().invoke(ctx)
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:
-            if error.ctx is not None:
-                _out.note(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help'.\n")
-            _out.fail(error.format_message())
-            ctx.exit(error.exit_code)
-        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        except (click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise
-        except CaravanseraiError as error:
-            _out.fail(str(error))
-            ctx.exit(error.exit_code)
-        except OSError as error:
-            where = f": {error.filename}" if error.filename else ""
-            _out.fail(f"{error.strerror or error}{where} (errno {error.errno})")
-            ctx.exit(1)
-        except Exception as error:  # noqa: BLE001 - the last resort: a person is to read it
-            _out.fail(
-                f"this should not happen: {type(error).__name__}: {error}. Nothing was changed "
-                "that was not said above. `caravanserai --debug …` shows where."
-            )
-            ctx.exit(1)
+        except Exception as error:
+            if ctx.ensure_object(Session).debug:
+                raise
+            ctx.exit(_say(error))
+
+
+def _say(error: Exception) -> int:
+    """Print an error in a sentence or two and return the exit code for it."""
+    if isinstance(error, click.ClickException):
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            _out.note(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help'.\n")
+        _out.fail(error.format_message())
+        return error.exit_code
+    if isinstance(error, CaravanseraiError):
+        _out.fail(str(error))
+        return error.exit_code
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        _out.fail(f"{error.strerror or error}{where} (errno {error.errno})")
+        return 1
+    _out.fail(
+        f"this should not happen: {type(error).__name__}: {error}. Nothing was changed that was "
+        "not said above. `caravanserai --debug …` shows where."
+    )
+    return 1

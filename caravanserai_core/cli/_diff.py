@@ -8,7 +8,7 @@ import click
 import orjson
 
 from caravanserai_core.cli import _out, _runs
-from caravanserai_core.cli._app import Session, json_option, store_option
+from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.errors import UsageError, WaypointNotFound
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 @click.argument("before", metavar="RUN[@N]", shell_complete=_runs.complete)
 @click.argument("after", metavar="[RUN[@M]]", required=False, shell_complete=_runs.complete)
 @json_option
-@store_option
+@common_options
 @click.pass_obj
 def diff_(session: Session, before: str, after: str | None, as_json: bool) -> None:
     """Show what changed between two waypoints: `diff RUN@3 RUN@5`.

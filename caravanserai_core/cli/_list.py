@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from caravanserai_core import reading
-from caravanserai_core.cli import _out
-from caravanserai_core.cli._app import Session, json_option, store_option
-from caravanserai_core.stores import FileStore
+from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli._app import Session, common_options, json_option
 
 if TYPE_CHECKING:
     from caravanserai_core.reading import RunInfo
@@ -22,11 +21,12 @@ if TYPE_CHECKING:
     short_help="All runs of the store, the newest first.",
     epilog="Piped, a line is RUN, waypoints, age, status, folder, and for a damaged run what is "
     "wrong, with a tab between. --long adds the bytes on disk after the status. Keys of --json: "
-    "store, runs [run, status, waypoints, updated, adapter, folder, error; with --long bytes].",
+    "store, runs [run, status, waypoints, updated, adapter, folder (its absolute path), error; "
+    "with --long bytes].",
 )
 @click.option("--long", "-l", "in_full", is_flag=True, help="Also tell how much disk each takes.")
 @json_option
-@store_option
+@common_options
 @click.pass_obj
 def list_(session: Session, as_json: bool, in_full: bool) -> None:
     """List all runs of the store, the one written last first.
@@ -36,14 +36,12 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
     store = session.store
     runs = reading.runs(store)
     if as_json:
-        trees = [_tree(info) for info in runs]
+        trees = [_tree(store, info) for info in runs]
         if in_full:
             trees = [{**t, "bytes": store.size(i.folder)} for t, i in zip(trees, runs, strict=True)]
         _out.print_json({"store": store.url, "runs": trees})
     elif not runs:
-        _out.line("no runs yet")
-        if _out.on_terminal():
-            _out.note(f"in {store.url}")
+        _out.no_runs(store.url)
     elif _out.on_terminal():
         _out.table(
             ("run", "waypoints", "age", "status", *(("size",) if in_full else ()), "folder"),
@@ -67,21 +65,19 @@ def _row(info: RunInfo, *more: str) -> tuple[str, ...]:
 
 
 def _columns(store: Store, info: RunInfo, in_full: bool) -> tuple[str, ...]:
-    folder = info.folder
-    if isinstance(store, FileStore):
-        folder = f"{store.root}/{folder}"
-    row = _row(info, *((str(store.size(info.folder)),) if in_full else ()), folder)
+    size = (str(store.size(info.folder)),) if in_full else ()
+    row = _row(info, *size, _runs.listed_folder(store, info))
     return (*row, _out.cell(info.error)) if info.error else row
 
 
-def _tree(info: RunInfo) -> dict[str, object]:
+def _tree(store: Store, info: RunInfo) -> dict[str, object]:
     return {
         "run": info.run_id,
         "status": info.status,
         "waypoints": info.waypoints,
-        "updated": info.updated.isoformat() if info.updated else None,
+        "updated": info.updated.astimezone(UTC).isoformat() if info.updated else None,
         "adapter": info.adapter,
-        "folder": info.folder,
+        "folder": _runs.listed_folder(store, info),
         "error": info.error,
     }
 

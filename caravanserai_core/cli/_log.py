@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from caravanserai_core import reading
 from caravanserai_core.cli import _out, _runs
-from caravanserai_core.cli._app import Session, json_option, store_option
+from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._show import event, happened, told
 from caravanserai_core.records import Record
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.argument("run", shell_complete=_runs.complete)
 @json_option
-@store_option
+@common_options
 @click.pass_obj
 def log_(session: Session, run: str, as_json: bool) -> None:
     """List all waypoints of RUN, and every recorded step between and after them.
@@ -69,7 +70,7 @@ def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
             "kind": "waypoint",
             "waypoint": number,
             "note": point.note.to_json(),
-            "time": point.time.isoformat(),
+            "time": point.time.astimezone(UTC).isoformat(),
             "parent": point.parent,
         }
         found.append(Record(head, None, "", None))
@@ -91,7 +92,7 @@ def _row(record: Record, *, short: bool) -> tuple[str, ...]:
     parent = head.get("parent")
     return (
         f"{record.waypoint}{'' if record.kind == 'waypoint' else '+'}",
-        _out.cell(head["time"][:19].replace("T", " ") if short else head["time"]),
+        _out.utc(head["time"])[:19].replace("T", " ") if short else _out.cell(head["time"]),
         _out.cell(record.by) or "-",
         "-" if parent is None else str(parent),
         _out.cell(record.lane) or "-",

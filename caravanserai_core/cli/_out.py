@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,6 +46,20 @@ def note(text: str) -> None:
 def fail(text: str) -> None:
     """Say on the error stream why a verb failed."""
     note(f"Error: {text}")
+
+
+def utc(text: str) -> str:
+    """Return a recorded time in ISO 8601 to the second, in UTC and saying so."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError):
+        return cell(text, 40)
+
+
+def no_runs(where: str) -> None:
+    """Say that a store is empty, and on the error stream which one that is."""
+    line("no runs yet")
+    note(f"in {where}")
 
 
 def cell(text: str, limit: int = WHOLE) -> str:

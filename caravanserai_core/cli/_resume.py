@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -15,7 +14,8 @@ import click
 
 from caravanserai_core import api, reading
 from caravanserai_core.cli import _out, _runs
-from caravanserai_core.cli._app import Session, store_option
+from caravanserai_core.cli._app import Session, common_options
+from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import ProgramNotFound, UsageError
 from caravanserai_core.quoting import visible
 from caravanserai_core.stores import FileStore, open_store
@@ -34,7 +34,7 @@ _STORE = "CARAVANSERAI_STORE"
     metavar="PATH",
     help="Start it there instead of in the recorded folder: for a project that was moved.",
 )
-@store_option
+@common_options
 @click.pass_obj
 def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
     """Start the program of RUN again; it goes on from the newest waypoint.
@@ -45,7 +45,12 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
     what stands in its journal.
     """
     store = session.store
-    run_id = _runs.find(store, run, prefix=False).run_id
+    run_id, at = _runs.find(store, run, prefix=False)
+    if at is not None:
+        raise UsageError(
+            f"a program goes on from the newest waypoint of its run, not from @{at}. To look at "
+            f"that one: {session.called} show {quote(run)}"
+        )
     trail = _runs.trail(store, run_id)
     if trail.status == reading.FINISHED:
         _out.line("finished, nothing to do")
@@ -131,28 +136,6 @@ def command_text(argv: list[str], where: Path, env: str | None) -> str:
     if where.resolve() != Path.cwd():
         text = f"cd {quote(str(where))} && {text}"
     return text
-
-
-def quote(text: str) -> str:
-    """Quote one word for a shell; control characters become visible in a `$'…'` word.
-
-    That form is known to bash, zsh, ksh and POSIX.1-2024.
-    """
-    if visible(text) == text and "\n" not in text and "\t" not in text:
-        return shlex.quote(text)
-    parts: list[str] = []
-    for char in text:
-        if char in "\\'":
-            parts.append("\\" + char)
-        elif visible(char) == char and char not in "\n\t":
-            parts.append(char)
-        else:
-            # Bytes in octal, three digits each: no digit that follows can be taken for one.
-            data = char.encode(
-                "utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "replace"
-            )
-            parts.append("".join(f"\\{byte:03o}" for byte in data))
-    return f"$'{''.join(parts)}'"
 
 
 def _ask(run_id: str, shown: str) -> None:

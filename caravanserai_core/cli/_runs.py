@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -19,17 +20,20 @@ from caravanserai_core.errors import (
 )
 from caravanserai_core.quoting import visible
 from caravanserai_core.reading import Waypoint
+from caravanserai_core.records import Record
+from caravanserai_core.stores import FileStore
 from caravanserai_core.stores.base import Bad
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from caravanserai_core.records import Record
+    from caravanserai_core.reading import RunInfo
     from caravanserai_core.stores import Store
 
 _AT = re.compile(r"(?s)(.+)@(-?[0-9]{1,9})")
 _SHOWN = 12
 """Most candidates that an ambiguous beginning lists."""
+_MEANT = 3
 
 
 class Named(NamedTuple):
@@ -58,10 +62,7 @@ def find(store: Store, text: str, *, prefix: bool = True) -> Named:
         RunNotFound: nothing has that name.
         UsageError: several names begin like that.
     """
-    wanted = [Named(text, None)]
-    match = _AT.fullmatch(text)
-    if match is not None:
-        wanted.append(Named(match[1], int(match[2])))
+    wanted = dict.fromkeys((Named(text, None), split(text)))
     for named in wanted:
         if named.run_id == "@-":
             return Named(_newest(store), named.at)
@@ -76,9 +77,27 @@ def find(store: Store, text: str, *, prefix: bool = True) -> Named:
             if found:
                 raise UsageError(_ambiguous(named.run_id, found))
     raise RunNotFound(
-        f"no run {cell(text, 200)!r} in the store {visible(store.url)}. `caravanserai list` shows "
-        "the runs there; --store or CARAVANSERAI_STORE names another store."
+        f"no run {cell(text, 200)!r} in the store {visible(store.url)}. {meant(store, text)}"
+        "`caravanserai list` shows the runs there; --store or CARAVANSERAI_STORE names another "
+        "store."
     )
+
+
+def split(text: str) -> Named:
+    """Read `NAME@N`, whether or not there is a run called so as a whole."""
+    match = _AT.fullmatch(text)
+    return Named(text, None) if match is None else Named(match[1], int(match[2]))
+
+
+def meant(store: Store, text: str) -> str:
+    """Return `Did you mean …? ` with the names of runs that are like what was typed, or nothing."""
+    from difflib import get_close_matches
+
+    name = split(text).run_id
+    names = [info.run_id for info in reading.runs(store)]
+    found = [other for other in names if other.startswith(name)]
+    found = list(dict.fromkeys(found + get_close_matches(name, names, n=_MEANT)))[:_MEANT]
+    return f"Did you mean {' or '.join(cell(other, 80) for other in found)}? " if found else ""
 
 
 def exists(store: Store, run_id: str) -> bool:
@@ -203,9 +222,41 @@ def waypoint(store: Store, run_id: str, number: int, known: Trail) -> Waypoint:
     return reading.waypoint(store, run_id, number)
 
 
+def folder_of(store: Store, run_id: str) -> str:
+    """Return where a run lies: in a store on the disk the absolute path of its folder."""
+    where = store.where(run_id)
+    if isinstance(store, FileStore) and not Path(where).exists():
+        old = store.legacy(run_id)
+        return old.path if old is not None else where
+    return where
+
+
+def listed_folder(store: Store, info: RunInfo) -> str:
+    """Return the same as `folder_of` for a run of a list."""
+    return f"{store.root}/{info.folder}" if isinstance(store, FileStore) else info.folder
+
+
+def goal(store: Store, run_id: str) -> str | None:
+    """Return what a run is for, from its `open` record, or None."""
+    for item in store.scan(run_id, bodies=True):
+        if isinstance(item, Record) and item.kind == "open":
+            text: Any = reading.opening(item).goal
+            return text if isinstance(text, str) and text else None
+    return None
+
+
 def raw_state(store: Store, run_id: str, number: int) -> Any:
     """Return the state of a waypoint as its JSON tree, tags and all, without anybody's types."""
     return reading.load(store, run_id, number, raw=True)
+
+
+def state_tree(store: Store, run_id: str, number: int) -> tuple[Any, bool]:
+    """Return the same, and whether it may hold tags."""
+    chain = store.chain(run_id, number)
+    if not chain:  # written by release 0.2.0, which had none, or not there
+        return raw_state(store, run_id, number), False
+    tree = reading.tree_of(chain, number, store, run_id)
+    return tree, any(record.head.get("tagged") for record in chain)
 
 
 def complete(

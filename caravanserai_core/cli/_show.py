@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from caravanserai_core import reading, verify
-from caravanserai_core.cli import _out, _runs
-from caravanserai_core.cli._app import Session, json_option, store_option
-from caravanserai_core.errors import SchemaMismatch, UnknownType, UsageError
+from caravanserai_core import verify
+from caravanserai_core.cli import _out, _runs, _value
+from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.cli._shell import quote
+from caravanserai_core.errors import UsageError
 from caravanserai_core.notes import Note, render
 from caravanserai_core.quoting import visible
 
@@ -20,16 +23,19 @@ if TYPE_CHECKING:
     from caravanserai_core.stores import Store
 
 _LONG = 2000
-"""Characters of a state that a terminal gets; a pipe gets all of them."""
+"""Characters of a state that a terminal gets."""
+_LONG_PIPED = 20_000
+_WIDTH = 100
+"""Characters of a line of a long state, where there is no terminal to say how many."""
 
 
 @click.command(
     "show",
     short_help="A waypoint: its note, its state, what came since.",
-    epilog="Keys of --json: run, status, folder, waypoint, time, lane, parent, by, adapter, note "
-    "(a text, or the fields of a structured note), state (with tags for what JSON cannot hold), "
-    "since [time, kind, lane, name, text]. For a run without a waypoint: waypoint is 0, and the "
-    "fields up to state are null.",
+    epilog="Keys of --json: run, status, goal, folder (its absolute path), waypoint, time, lane, "
+    "parent, by, adapter, note (a text, or the fields of a structured note), state (with tags for "
+    "what JSON cannot hold), since [time, kind, lane, name, text]. For a run without a waypoint: "
+    "waypoint is 0, and the fields up to state are null.",
 )
 @click.argument("run", shell_complete=_runs.complete)
 @click.option("--state", "only_state", is_flag=True, help="Print the exact state alone, as JSON.")
@@ -39,13 +45,13 @@ _LONG = 2000
     help="Print note and state with their control characters as they are; not on a terminal.",
 )
 @json_option
-@store_option
+@common_options
 @click.pass_obj
 def show_(session: Session, run: str, only_state: bool, raw: bool, as_json: bool) -> None:
     """Show a waypoint of RUN: its note, its state, what came since.
 
-    The state is printed as Python writes it; --state gives it exactly, also without the types of
-    the program that saved it.
+    The state is printed as Python writes it, a long one over several lines and not to its end;
+    --state gives all of it, exactly.
     """
     store = session.store
     if raw and _out.on_terminal():
@@ -63,7 +69,8 @@ def show_(session: Session, run: str, only_state: bool, raw: bool, as_json: bool
     elif as_json:
         _out.print_json(_tree(store, named.run_id, trail, shown, since))
     else:
-        _out.line(_text(store, named.run_id, shown, since, raw=raw))
+        exact = f"{session.called} show {quote(f'{named.run_id}@{number}')} --state"
+        _out.line(_text(store, named.run_id, shown, since, exact, raw=raw))
     for problem in trail.damage:
         _out.note(f"Warning: {problem} `caravanserai verify` tells more.")
 
@@ -73,22 +80,24 @@ def _text(
     run_id: str,
     shown: Waypoint | None,
     since: list[Record],
+    exact: str,
     *,
     raw: bool,
 ) -> str:
+    clean = str if raw else visible
     said = tuple(text for r in since if r.kind == "entry" and (text := r.head.get("say")))
     if shown is None:
-        parts = ["no waypoint yet"]
+        parts = ["no waypoint yet", *_goal(store, run_id)]
         if said:
             parts.append(_body(0, "", Note(""), said))
     else:
-        parts = [f"waypoint {shown.number}"]
         note = shown.note
+        parts = [f"waypoint {shown.number}", *_goal(store, run_id, note.goal)]
         if said or type(note.to_json()) is not str:
             parts.append(_body(shown.number, shown.time.isoformat(), note, said))
         else:
-            parts.append(note.summary if raw else visible(note.summary))
-        parts.append(_state(store, run_id, shown.number, raw=raw))
+            parts.append(clean(note.summary))
+        parts.append(clean(_state(store, run_id, shown.number, exact)))
     silent = sum(r.kind == "entry" and not r.head.get("say") for r in since)
     if silent:
         steps = "1 recorded step" if silent == 1 else f"{silent} recorded steps"
@@ -103,26 +112,28 @@ def _body(number: int, time: str, note: Note, said: tuple[str, ...]) -> str:
     return render(number, time, note, since=said).partition("\n\n")[2].rstrip("\n")
 
 
-def _state(store: Store, run_id: str, number: int, *, raw: bool) -> str:
-    try:
-        text = repr(reading.load(store, run_id, number))
-    except (UnknownType, SchemaMismatch, ValueError, RecursionError):
-        # A type of the program that saved it, or an int with more digits than repr() gives.
-        text = repr(_runs.raw_state(store, run_id, number))
-    if raw:
-        return f"state: {text}"
-    text = visible(text)
-    if _out.on_terminal() and len(text) > _LONG:
-        size = f"{len(text):,} characters"
-        text = (
-            f"{text[:_LONG]}…\n({size}; all of it: caravanserai show {_out.cell(run_id)} --state)"
-        )
-    return f"state: {text}"
+def _goal(store: Store, run_id: str, noted: str | None = None) -> tuple[str, ...]:
+    """Say what the run is for, where that is known and the note does not say the same."""
+    goal = _runs.goal(store, run_id)
+    return () if goal is None or goal == noted else (f"goal: {_out.cell(goal)}",)
+
+
+def _state(store: Store, run_id: str, number: int, exact: str) -> str:
+    """Write a state for a person; `exact` is the command that prints all of it."""
+    tree, tagged = _runs.state_tree(store, run_id, number)
+    at_terminal = _out.on_terminal()
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns if at_terminal else _WIDTH
+    begin = "state: "
+    text = _value.text(tree, width, tagged=tagged, column=len(begin))
+    limit = _LONG if at_terminal else _LONG_PIPED
+    if len(text) > limit:
+        text = f"{text[:limit]}…\n({len(text):,} characters; all of it: {exact})"
+    return f"{begin}{text}"
 
 
 def ending(head: dict[str, Any]) -> str:
     """Say how a run ended, from its `finish` record."""
-    time = visible(head["time"][:19])
+    time = _out.utc(head["time"])
     if head.get("outcome") == "failed":
         error = _out.cell(str(head.get("error", "")))
         return f"the run failed at {time}: {error}"
@@ -136,9 +147,10 @@ def _tree(
     tree: dict[str, Any] = {
         "run": run_id,
         "status": trail.status,
-        "folder": store.where(run_id),
+        "goal": _runs.goal(store, run_id),
+        "folder": _runs.folder_of(store, run_id),
         "waypoint": shown.number if shown else 0,
-        "time": shown.time.isoformat() if shown else None,
+        "time": shown.time.astimezone(UTC).isoformat() if shown else None,
         "lane": shown.lane if shown else None,
         "parent": shown.parent if shown else None,
         "by": shown.by if shown else None,

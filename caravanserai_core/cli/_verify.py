@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from caravanserai_core import reading
 from caravanserai_core.cli import _out, _runs
-from caravanserai_core.cli._app import Session, json_option, store_option
-from caravanserai_core.errors import RunNotFound, UsageError
+from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
+from caravanserai_core.quoting import visible
+from caravanserai_core.records import Record
+from caravanserai_core.stores import FileStore
 from caravanserai_core.verify import Finding, Report, verify
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, shell_complete=_runs.complete)
 @click.option("--repair", is_flag=True, help="Not in this version.")
 @json_option
-@store_option
+@common_options
 @click.pass_obj
 def verify_(session: Session, run: str | None, repair: bool, as_json: bool) -> None:
     """Check RUN, or all runs, completely: every byte, sum, patch and note. Nothing is changed.
@@ -42,13 +46,13 @@ def verify_(session: Session, run: str | None, repair: bool, as_json: bool) -> N
     for report in _reports(store, run):
         reports.append(report)
         if not as_json:
-            _print(report)
+            _print(report, _earlier(store, report))
     damaged = any(report.damaged for report in reports)
     if as_json:
-        runs = [_tree(report) for report in reports]
+        runs = [_tree(report, _earlier(store, report)) for report in reports]
         _out.print_json({"store": store.url, "damaged": damaged, "runs": runs})
     elif not reports:
-        _out.line("no runs yet")
+        _out.no_runs(store.url)
     if damaged:
         click.get_current_context().exit(4)
 
@@ -57,6 +61,10 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
     if run is not None:
         yield verify(store, _runs.find(store, run).run_id)
         return
+    if isinstance(store, FileStore) and not Path(store.root).exists():
+        raise RunNotFound(
+            f"no store at {visible(store.url)}; --store or CARAVANSERAI_STORE names another one."
+        )
     for info in reading.runs(store):
         try:
             report = verify(store, info.run_id)
@@ -69,10 +77,29 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
         yield report
 
 
-def _print(report: Report) -> None:
-    state = "damaged" if report.damaged else "ok"
-    counts = f"{report.waypoints} waypoint(s), {report.records} record(s)"
-    _out.line(f"{_out.cell(report.run_id)}: {state}, {counts}")
+def _earlier(store: Store, report: Report) -> int:
+    """Return how many waypoints release 0.2.0 wrote that are not in the journal."""
+    try:
+        old = store.legacy(report.run_id)
+    except CaravanseraiError:
+        return 0
+    if old is None:
+        return 0
+    number: int = old.number
+    for record in reading.survey(store, report.run_id, bodies=False):
+        if isinstance(record, Record) and record.kind == "waypoint":
+            return max(0, min(record.waypoint - 1, number))
+    return number
+
+
+def _print(report: Report, earlier: int) -> None:
+    name, count = _out.cell(report.run_id), f"{report.waypoints + earlier} waypoint(s)"
+    if earlier and not report.records and not report.damaged:
+        _out.line(f"{name}: written by release 0.2.0, {count}; nothing to verify")
+    else:
+        state = "damaged" if report.damaged else "ok"
+        count += f", {earlier} of them by release 0.2.0" if earlier else ""
+        _out.line(f"{name}: {state}, {count}, {report.records} record(s)")
     for finding in report.findings:
         at = f", byte {finding.offset}" if finding.offset is not None else ""
         after = f", waypoint {finding.waypoint}" if finding.waypoint else ""
@@ -80,11 +107,11 @@ def _print(report: Report) -> None:
         _out.line(f"  {_out.cell(finding.level)}: {_out.cell(finding.what)} ({where})")
 
 
-def _tree(report: Report) -> dict[str, Any]:
+def _tree(report: Report, earlier: int) -> dict[str, Any]:
     return {
         "run": report.run_id,
         "damaged": report.damaged,
         "records": report.records,
-        "waypoints": report.waypoints,
+        "waypoints": report.waypoints + earlier,
         "findings": [finding._asdict() for finding in report.findings],
     }

@@ -31,10 +31,14 @@ def make(run_id: str = "demo", steps: int = 3) -> None:
 
 
 def test_list_says_that_there_are_no_runs(cli: Cli) -> None:
-    """An empty store is no error."""
+    """An empty store is no error; the error stream says where it was looked for."""
     result = cli("list")
-    assert (result.exit_code, result.output) == (0, "no runs yet\n")
+    assert (result.exit_code, result.stdout) == (0, "no runs yet\n")
+    assert result.stderr == f"in {Path.cwd()}/.caravanserai\n"
     assert not Path(".caravanserai").exists()
+    Path(".caravanserai").mkdir()
+    checked = cli("verify")
+    assert (checked.exit_code, checked.output) == (0, result.output)
 
 
 def test_list_prints_a_line_per_run(cli: Cli) -> None:
@@ -155,6 +159,19 @@ def test_an_unknown_run_is_exit_code_3(cli: Cli, verb: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["show", "log", "diff", "resume", "verify", "clean"])
+def test_a_name_with_a_typing_error_is_answered_with_the_likely_ones(cli: Cli, verb: str) -> None:
+    """At most three, safe to print, also where a waypoint was named."""
+    make("research-2026", 1)
+    make("research-\x1b2025", 1)
+    make("other", 1)
+    for typed in ("reserch-2026", "reserch-2026@1"):
+        result = cli(verb, typed)
+        assert result.exit_code == 3
+        assert "Did you mean research-2026 or research-\\x1b2025? " in result.stderr
+    assert "Did you mean" not in cli(verb, "zz").stderr
+
+
 @pytest.mark.parametrize("text", ["demo@9", "demo@-9", "demo@0"])
 def test_an_unknown_waypoint_is_exit_code_3(cli: Cli, text: str) -> None:
     """The run is there, the waypoint is not."""
@@ -165,10 +182,12 @@ def test_an_unknown_waypoint_is_exit_code_3(cli: Cli, text: str) -> None:
 
 
 def test_resume_and_clean_take_no_beginning_of_a_name(cli: Cli) -> None:
-    """What starts or deletes something wants the exact name."""
+    """What starts or deletes something wants the exact name, and says which begin like that."""
     make()
-    assert cli("resume", "dem", "--yes").exit_code == 3
-    assert cli("clean", "dem").exit_code == 3
+    for args in (["resume", "dem", "--yes"], ["clean", "dem"]):
+        result = cli(*args)
+        assert result.exit_code == 3
+        assert "Did you mean demo?" in result.stderr
     assert cli("show", "demo").exit_code == 0
 
 
@@ -201,7 +220,9 @@ def test_show_of_a_finished_and_of_a_failed_run(cli: Cli) -> None:
     with open_run("bad") as run:
         run.checkpoint({}, "x")
         run.ended({"outcome": "failed", "error": "`ValueError: no`"})
-    assert re.search(r"state: \{\}\n\nthe run finished at \S+\.\n$", cli("show", "good").output)
+    shown = cli("show", "good").output
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
+    assert re.search(rf"state: \{{\}}\n\nthe run finished at {stamp}\.\n$", shown)
     assert cli("show", "bad").output.endswith(": `ValueError: no`\n")
 
 
@@ -214,6 +235,33 @@ def test_show_of_a_run_without_a_waypoint(cli: Cli) -> None:
     assert cli("show", "new", "--state").exit_code == 3
 
 
+def test_show_tells_the_goal(cli: Cli) -> None:
+    """What the run is for, before the first waypoint, at each of them, and in --json."""
+    with open_run("demo", goal="All letters\nanswered.") as run:
+        run.entry("begin")
+        assert "goal: All letters\\nanswered.\n" in cli("show", "demo").output
+        run.checkpoint({}, "x")
+    shown = cli("show", "demo").output
+    assert shown.count("All letters") == 1
+    assert json.loads(cli("show", "demo", "--json").output)["goal"] == "All letters\nanswered."
+    make("other", 1)
+    assert "goal" not in cli("show", "other").output.lower()
+    assert json.loads(cli("show", "other", "--json").output)["goal"] is None
+
+
+def test_folder_means_the_same_in_list_and_show(cli: Cli) -> None:
+    """In --json the absolute path of the run's folder, also of one of release 0.2.0."""
+    make("My Run", 1)
+    old_run("Old Run")
+    listed = json.loads(cli("list", "--json").output)["runs"]
+    assert len(listed) == 2
+    for info in listed:
+        assert Path(info["folder"]).is_absolute()
+        assert Path(info["folder"], "waypoint-1.md").is_file()
+        shown = json.loads(cli("show", info["run"], "--json").output)
+        assert shown["folder"] == info["folder"]
+
+
 @dataclass
 class Basket:
     """A type that the command line does not have."""
@@ -222,14 +270,14 @@ class Basket:
 
 
 def test_show_of_types_that_only_the_program_has() -> None:
-    """A process without the type shows the state with its tags, exactly with --state."""
+    """A process without the type shows the fields, and the exact tags with --state."""
     checkpoint("demo", {"basket": Basket(("tea",))}, "x")
 
     def call(*args: str) -> str:
         command = [sys.executable, "-m", "caravanserai_core.cli", "show", "demo", *args]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert "'$tuple': ['tea']" in call()
+    assert "state: {'basket': Basket(items=('tea',))}" in call()
     value = json.loads(call("--state"))["basket"]["$object"]["value"]
     assert value == {"items": {"$tuple": ["tea"]}}
 
@@ -401,7 +449,7 @@ def test_the_keys_of_json_are_stable(cli: Cli) -> None:
     ]  # fmt: skip
     shown = keys("show", "demo")
     assert list(shown) == [
-        "run", "status", "folder", "waypoint", "time", "lane", "parent", "by", "adapter",
+        "run", "status", "goal", "folder", "waypoint", "time", "lane", "parent", "by", "adapter",
         "note", "state", "since",
     ]  # fmt: skip
     assert (shown["waypoint"], shown["note"], shown["state"]) == (2, "two", {"a": 2})
@@ -454,6 +502,32 @@ def test_runs_of_release_0_2_0(cli: Cli, process: Callable[..., Any]) -> None:
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_verify_of_a_run_of_release_0_2_0(cli: Cli) -> None:
+    """It has nothing to verify; once it went on, the old waypoints are counted, too."""
+    old_run("demo")
+    said = "demo: written by release 0.2.0, 3 waypoint(s); nothing to verify\n"
+    assert cli("verify", "demo").output == cli("verify").output == said
+    assert json.loads(cli("verify", "--json").output)["runs"][0]["waypoints"] == 3
+    checkpoint("demo", {"step": 4}, "four")
+    text = cli("verify", "demo").output
+    assert text.startswith("demo: ok, 4 waypoint(s), 2 of them by release 0.2.0, ")
+    report = json.loads(cli("verify", "--json").output)["runs"][0]
+    assert report["waypoints"] == 4
+    assert report["findings"] == []
+
+
+def test_times_of_release_0_2_0_are_shown_in_utc(
+    cli: Cli, terminal: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever zone their notes have."""
+    folder = old_run("demo")
+    for note in folder.glob("*.md"):
+        note.write_text(note.read_text().replace("T22:", "T23:").replace("+00:00", "+01:00"))
+    assert "2026-08-20 22:41:01" in terminal("log", "demo").text
+    assert "2026-08-20T22:41:01+00:00" in cli("log", "demo").output
+    assert json.loads(cli("show", "demo", "--json").output)["time"].endswith("22:41:03+00:00")
+
+
 # ---------------------------------------------------------------------- nothing is changed
 
 
@@ -489,9 +563,24 @@ def test_clean_deletes_exactly_the_named_runs(cli: Cli) -> None:
     result = cli("clean", "a", "nope", "b")
     assert result.exit_code == 3
     assert result.stdout == "deleted checkpoints for 'a'\ndeleted checkpoints for 'b'\n"
-    assert result.stderr == "no checkpoints for run 'nope'\n"
+    assert result.stderr == (
+        f"no checkpoints for run 'nope' in the store {Path.cwd()}/.caravanserai. "
+        "`caravanserai list` shows the runs there.\n"
+    )
     assert [line.split("\t")[0] for line in cli("list").output.splitlines()] == ["ab"]
     assert not clean("a")
+
+
+def test_clean_takes_no_waypoint(cli: Cli) -> None:
+    """RUN@N and @- are wrong usage, and nothing is deleted; a run may be called so."""
+    make("a@2", 1)
+    make("a")
+    for text in ("a@1", "@-"):
+        result = cli("clean", text)
+        assert result.exit_code == 2
+        assert "whole run" in result.stderr
+    assert cli("clean", "a@2").exit_code == 0
+    assert cli("show", "a").exit_code == 0
 
 
 def test_store_may_stand_before_and_behind_the_verb(cli: Cli, tmp_path: Path) -> None:
@@ -501,6 +590,21 @@ def test_store_may_stand_before_and_behind_the_verb(cli: Cli, tmp_path: Path) ->
     assert cli("show", "there", "--store", "other").exit_code == 0
     assert cli("show", "there").exit_code == 3
     assert cli("--store", "nosuch://x", "list").exit_code == 2
+
+
+def test_the_help_of_completion_has_a_line_per_shell(cli: Cli) -> None:
+    """Each as it is to be typed, in a line of its own."""
+    text = cli("completion", "--help").output
+    assert "\\b" not in text
+    for shell in ("bash", "zsh", "fish"):
+        assert re.search(rf"^ *{shell}: .*caravanserai completion {shell}", text, re.MULTILINE)
+
+
+def test_the_help_names_no_exit_code_that_nothing_gives(cli: Cli) -> None:
+    """0 to 5."""
+    text = cli("--help").output
+    assert "5 in use" in text
+    assert not re.search(r"\b6\b", text)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

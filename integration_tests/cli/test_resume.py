@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from caravanserai_core.cli._resume import _script, quote
+from caravanserai_core.cli._resume import _script
+from caravanserai_core.cli._shell import quote
 
 from .journals import reseal
 
@@ -71,6 +72,16 @@ def test_asks_on_a_terminal(terminal: Callable[..., Any], tmp_path: Path) -> Non
     started = terminal("resume", "demo", typed="y\n")
     assert started.code == 7
     assert "step 2" in started.text
+
+
+def test_an_earlier_waypoint_cannot_be_resumed(process: Callable[..., Any], tmp_path: Path) -> None:
+    """The program would go on from the newest one; how to look at the other is said."""
+    begin(tmp_path)
+    done = process("resume", "demo@1", "--yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "newest waypoint" in done.stderr
+    assert "show demo@1" in done.stderr
+    assert "waypoint 1\n" in process("show", "demo").stdout
 
 
 def test_a_finished_run_is_not_started(process: Callable[..., Any], tmp_path: Path) -> None:

@@ -170,10 +170,29 @@ def test_an_unexpected_error_is_a_sentence_unless_debug(
 
 
 def test_debug_prints_a_traceback(process: Callable[..., Any]) -> None:
-    """For a known error as well."""
-    done = process("--debug", "show", "nope")
-    assert "Traceback" in done.stderr
-    assert "RunNotFound" in done.stderr
+    """For a known error as well; the option may stand before and behind the verb."""
+    for args in (["--debug", "show", "nope"], ["show", "nope", "--debug"]):
+        done = process(*args)
+        assert "Traceback" in done.stderr
+        assert "RunNotFound" in done.stderr
+    for verb in ("list", "log", "diff", "resume", "verify", "clean", "completion", "demo"):
+        assert "--debug" in process(verb, "--help").stdout
+
+
+def test_verify_of_a_store_that_is_not_there_is_exit_code_3(cli: Callable[..., Any]) -> None:
+    """Nothing was checked, which must not look as if all were well."""
+    result = cli("verify", "--store", "nowhere")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"no store at {Path.cwd()}/nowhere" in result.stderr
+
+
+@pytest.mark.parametrize("args", [["list"], ["verify"], ["show", "demo"]])
+def test_a_store_that_is_a_file_is_refused(cli: Callable[..., Any], args: list[str]) -> None:
+    """A sentence that names it, exit code 1."""
+    Path("store").write_text("x")
+    result = cli(*args, "--store", "store")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{Path.cwd()}/store" in result.stderr
 
 
 _AS_NOBODY = """

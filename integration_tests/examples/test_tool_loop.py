@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,25 @@ def test_undisturbed(chat: ScriptedChat, tmp_path: Path) -> None:
     assert again == [ANSWER]
     assert chat.requests == TALK
     assert shop(tmp_path) == SHOP
+
+
+def test_without_a_model_it_says_what_to_set(tmp_path: Path) -> None:
+    """One sentence on the error stream and exit code 2; nothing is begun."""
+    env = {name: value for name, value in os.environ.items() if name != "MODEL_URL"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Set MODEL_URL ")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_imports_what_a_user_has() -> None:
+    """Only the public package and Python's own modules."""
+    imports = re.findall(r"^(?:from|import) (\w+\S*)", EXAMPLE.read_text(), re.MULTILINE)
+    assert "caravanserai" in imports
+    assert not [name for name in imports if name.startswith("caravanserai_core")]
 
 
 def events_of_a_run(folder: Path) -> list[str]:
