@@ -24,9 +24,10 @@ from caravanserai_core.api import (
 from caravanserai_core.codec import register_codec, register_type
 from caravanserai_core.errors import *  # noqa: F403
 from caravanserai_core.errors import __all__ as _errors
+from caravanserai_core.listing import RunInfo
 from caravanserai_core.notes import Note, PlanItem
 from caravanserai_core.quoting import fenced, quoted
-from caravanserai_core.reading import RunInfo, Waypoint
+from caravanserai_core.reading import Waypoint
 from caravanserai_core.resumable import again, resumable, resumable_iterate
 from caravanserai_core.run import Entry, Run, current_run, open_run
 from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store

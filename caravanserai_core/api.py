@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from caravanserai_core import reading
+from caravanserai_core import listing, reading
 from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
@@ -13,7 +13,8 @@ from caravanserai_core.run import Run, current_run, in_thread, leave_home, store
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from caravanserai_core.reading import RunInfo, Waypoint
+    from caravanserai_core.listing import RunInfo
+    from caravanserai_core.reading import Waypoint
     from caravanserai_core.run import NoteLike, StoreLike
     from caravanserai_core.stores import Store
 
@@ -161,7 +162,7 @@ def list_runs(*, store: StoreLike = None) -> list[RunInfo]:
     """Return the runs of a store, the one written last first, without reading their states."""
     from caravanserai_core.stores import open_store
 
-    return reading.runs(open_store(store))
+    return listing.runs(open_store(store))
 
 
 def remark(text: str) -> None:

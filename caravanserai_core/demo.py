@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.api import checkpoint
 from caravanserai_core.errors import CaravanseraiError
+from caravanserai_core.listing import status_of
 from caravanserai_core.notes import Note, PlanItem
 from caravanserai_core.quoting import visible
-from caravanserai_core.reading import status_of
 from caravanserai_core.resumable import resumable
 from caravanserai_core.run import current_run
 

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core import codec, delta, reading
+from caravanserai_core import codec, delta, reading, survey
 from caravanserai_core.derive import derive
 from caravanserai_core.errors import Conflict
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
@@ -126,7 +126,7 @@ class Journal:
             for record in found.since:
                 self._take_in(record)
         else:
-            for record in reading.records(self.store, self.run_id, bodies=False):
+            for record in survey.records(self.store, self.run_id, bodies=False):
                 self._take_in(record)
             self._knows_lanes = True
         for name, lane in self._lanes.items():
@@ -139,7 +139,7 @@ class Journal:
         """Return the head of a lane; the end of a journal alone does not tell all of them."""
         if lane not in self._lanes and not self._knows_lanes:
             heads: dict[str, Lane] = {}
-            for record in reading.records(self.store, self.run_id, bodies=False):
+            for record in survey.records(self.store, self.run_id, bodies=False):
                 if record.kind == "waypoint":
                     heads[record.lane] = Lane(record.waypoint, record.seq, record.place)
             self._lanes = {**heads, **self._lanes}
@@ -203,7 +203,7 @@ class Journal:
         if found.chain and found.chain[-1].lane == lane:
             return [r for r in found.since if r.kind == "entry" and r.lane == lane]
         entries: list[Record] = []
-        for record in reading.records(self.store, self.run_id, bodies=True):
+        for record in survey.records(self.store, self.run_id, bodies=True):
             if record.lane != lane:
                 continue
             if record.kind == "waypoint":
@@ -457,7 +457,7 @@ class Journal:
         lanes = {name: [lane.number, lane.seq] for name, lane in self._lanes.items()}
         if self._carried is None:
             self._carried = []
-            for record in reading.records(self.store, self.run_id, bodies=True):
+            for record in survey.records(self.store, self.run_id, bodies=True):
                 if record.kind == "snapshot":
                     self._carried = list((record.data() or {}).get("carried", []))
                 elif record.kind not in _DERIVED:

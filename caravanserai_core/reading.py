@@ -1,4 +1,4 @@
-"""Reading runs: the newest state, any earlier one, the list of waypoints, the list of runs.
+"""Reading a run: the newest state, any earlier one, the list of waypoints.
 
 Nothing here writes, takes a lock, or remembers anything between two calls.
 """
@@ -9,9 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
-from caravanserai_core import codec, delta
+from caravanserai_core import codec, delta, survey
 from caravanserai_core.errors import (
     JournalDamaged,
     NewerFormat,
@@ -23,14 +21,11 @@ from caravanserai_core.errors import (
 from caravanserai_core.notes import Note
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Malformed, Record
-from caravanserai_core.stores.base import Bad, damage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from caravanserai_core.stores.base import Recent, Store
-
-NEW, STOPPED, FAILED, FINISHED, DAMAGED = "new", "stopped", "failed", "finished", "damaged"
 
 
 class Waypoint:
@@ -86,28 +81,6 @@ class Waypoint:
 
     def __repr__(self) -> str:
         return f"<Waypoint {self.number}: {one_line(str(self.note), 60)}>"
-
-
-class RunInfo(NamedTuple):
-    """One line of a list of runs.
-
-    Attributes:
-        run_id: the run's exact name; its folder's name where that cannot be read.
-        status: new, stopped, failed, finished or damaged.
-        waypoints: number of its newest waypoint.
-        updated: when its last record was written, or None.
-        adapter: what wrote it.
-        folder: name of its folder in the store.
-        error: what is wrong with it, or None.
-    """
-
-    run_id: str
-    status: str
-    waypoints: int
-    updated: datetime | None
-    adapter: str
-    folder: str
-    error: str | None
 
 
 class Opening(NamedTuple):
@@ -268,7 +241,7 @@ def newest(store: Store, run_id: str, lane: str = "") -> list[Record] | None:
     if found.chain and found.chain[-1].lane == lane:
         return found.chain
     last = 0
-    for record in records(store, run_id, bodies=False):
+    for record in survey.records(store, run_id, bodies=False):
         if record.kind == "waypoint" and record.lane == lane:
             last = record.waypoint
     return store.chain(run_id, last) if last else []
@@ -317,81 +290,6 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
     raise no_waypoint(store, run_id, at)
 
 
-def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]:
-    """Yield the records that count, those of whole appends, in order, and what does not.
-
-    A `Bad` that is `complete` is damage. One that is not is the unfinished end of the journal: it
-    was never acknowledged, and is not there yet.
-    """
-    pending: list[Record] = []
-    torn: Bad | None = None
-    before: Record | None = None
-    for item in store.scan(run_id, bodies=bodies):
-        if isinstance(item, Bad):
-            pending = []
-            if item.complete:
-                before = None  # what comes behind damage begins a chain of its own
-                yield item
-            else:
-                torn = torn or item
-            continue
-        begin, count = item.app
-        out_of_place = before is not None and not _follows(item, before)
-        if item.seq == begin:
-            if torn is not None:
-                # Another append follows: what could not be read was acknowledged.
-                yield torn._replace(complete=True)
-                torn = None
-            elif pending or out_of_place:
-                yield _gap(store, run_id, item)
-            pending = []
-        elif not pending or out_of_place:
-            if torn is None:
-                yield _gap(store, run_id, item)
-            pending, before = [], item
-            continue
-        before = item
-        pending.append(item)
-        if len(pending) == count:
-            yield from pending
-            pending = []
-    if torn is None and pending:
-        torn = _gap(store, run_id, pending[0])._replace(why="its append is not whole")
-    if torn is not None:
-        yield torn._replace(complete=False)
-
-
-def _follows(record: Record, before: Record) -> bool:
-    return bool(record.seq == before.seq + 1 and record.head["prev"] == before.sum)
-
-
-def _gap(store: Store, run_id: str, record: Record) -> Bad:
-    where, offset = store.place_of(run_id, record)
-    why = f"record {record.seq} does not follow what stands before it"
-    return Bad(where, offset, 0, complete=True, why=why)
-
-
-def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
-    """Yield the records of a journal that count; see `survey`.
-
-    Raises:
-        JournalDamaged: something in between is no record.
-    """
-    last = 0
-    for item in survey(store, run_id, bodies=bodies):
-        if isinstance(item, Bad):
-            if item.complete:
-                raise damaged(item, last)
-            return
-        last = item.waypoint if item.kind == "waypoint" else last
-        yield item
-
-
-def damaged(bad: Bad, last: int) -> JournalDamaged:
-    """Build the error for a stretch that holds no record, `last` being the waypoint before it."""
-    return damage_error(bad.path, bad.offset, bad.why, last)
-
-
 def waypoints(store: Store, run_id: str) -> list[Waypoint]:
     """Return all waypoints of a run, oldest first, without reading a state.
 
@@ -405,7 +303,7 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
 
     found: list[Waypoint] = []
     adapter = None
-    for record in records(store, run_id, bodies=False):
+    for record in survey.records(store, run_id, bodies=False):
         if adapter is None:
             adapter = written_by(store, run_id)
         if record.kind == "waypoint":
@@ -463,57 +361,3 @@ def waypoint(store: Store, run_id: str, at: int | None = None) -> Waypoint:
     if old is None and recent(store, run_id) is None:
         raise not_found(store, run_id)
     raise no_waypoint(store, run_id, at)
-
-
-# ---------------------------------------------------------------------- lists and status
-
-
-def status_of(last: Record | None) -> str:
-    """Derive a run's status from its last record."""
-    if last is None or (not last.waypoint and last.kind != "finish"):
-        return NEW
-    if last.kind == "finish":
-        return FAILED if last.head.get("outcome") == "failed" else FINISHED
-    return STOPPED
-
-
-def runs(store: Store) -> list[RunInfo]:
-    """Return the runs of a store, the one written last first. No state is read."""
-    found: list[RunInfo] = []
-    old: list[RunInfo] = []
-    for listed in store.listing():
-        run_id, adapter, error = listed.folder, "python", listed.error
-        if listed.opening is not None:
-            try:
-                first = opening(listed.opening)
-                run_id, adapter = first.run_id, first.adapter
-            except (NewerFormat, JournalDamaged) as problem:
-                error = str(problem)
-        if listed.legacy:
-            legacy = store.legacy(listed.folder)
-            if legacy is not None:
-                time = datetime.fromtimestamp(legacy.updated).astimezone()
-                old.append(RunInfo(run_id, STOPPED, legacy.number, time, "python", run_id, None))
-            continue
-        last = listed.last
-        found.append(
-            RunInfo(
-                run_id,
-                DAMAGED if error else status_of(last),
-                last.waypoint if last is not None else 0,
-                datetime.fromisoformat(last.head["time"]) if last is not None else None,
-                adapter,
-                listed.folder,
-                error,
-            )
-        )
-    # A run of 0.2.0 that went on under another folder name is listed once, as what it is now.
-    known = {info.run_id for info in found}
-    found += [info for info in old if info.run_id not in known]
-    found.sort(key=lambda info: (-(info.updated.timestamp() if info.updated else 0), info.run_id))
-    return found
-
-
-def pretty(tree: Any) -> str:
-    """Return a JSON tree as indented text."""
-    return orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, delta, reading
+from caravanserai_core import codec, delta, reading, survey
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.journal import Journal
 from caravanserai_core.notes import Note, render
@@ -71,7 +71,7 @@ def verify(store: Store, run_id: str) -> Report:
         RunNotFound: there is no such run.
     """
     check = _Check(store, run_id)
-    for item in reading.survey(store, run_id, bodies=True):
+    for item in survey.survey(store, run_id, bodies=True):
         check.item(item)
     try:
         exists = store.recent(run_id) is not None
@@ -193,7 +193,7 @@ def renew_notes(store: Store, run_id: str) -> None:
             return
         expected = shown.text if shown.live is None else shown.live
         stale = store.get_note(run_id, "latest.md") != expected
-        for record in reading.records(store, run_id, bodies=False):
+        for record in survey.records(store, run_id, bodies=False):
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
                 if store.get_note(run_id, name) is None and not _taken_over(store, run_id, record):

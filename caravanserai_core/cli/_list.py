@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import reading
+from caravanserai_core import listing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 
 if TYPE_CHECKING:
-    from caravanserai_core.reading import RunInfo
+    from caravanserai_core.listing import RunInfo
     from caravanserai_core.stores import Store
 
 
@@ -34,7 +34,7 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
     Nothing is left out: a damaged run is listed as damaged. No state is read.
     """
     store = session.store
-    runs = reading.runs(store)
+    runs = listing.runs(store)
     if as_json:
         trees = [_tree(store, info) for info in runs]
         if in_full:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import api, reading
+from caravanserai_core import api, listing, reading
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._shell import quote
@@ -52,7 +52,7 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
             f"that one: {session.called} show {quote(run)}"
         )
     trail = _runs.trail(store, run_id)
-    if trail.status == reading.FINISHED:
+    if trail.status == listing.FINISHED:
         _out.line("finished, nothing to do")
         return
     argv = api.load_command(run_id, store=store)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from caravanserai_core import reading
+from caravanserai_core import listing, reading, survey
 from caravanserai_core.cli._out import cell
 from caravanserai_core.errors import (
     CaravanseraiError,
@@ -27,7 +27,7 @@ from caravanserai_core.stores.base import Bad
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from caravanserai_core.reading import RunInfo
+    from caravanserai_core.listing import RunInfo
     from caravanserai_core.stores import Store
 
 _AT = re.compile(r"(?s)(.+)@(-?[0-9]{1,9})")
@@ -69,7 +69,7 @@ def find(store: Store, text: str, *, prefix: bool = True) -> Named:
         if exists(store, named.run_id):
             return named
     if prefix:
-        names = [info.run_id for info in reading.runs(store)]
+        names = [info.run_id for info in listing.runs(store)]
         for named in wanted:
             found = sorted({name for name in names if name.startswith(named.run_id)})
             if len(found) == 1:
@@ -94,7 +94,7 @@ def meant(store: Store, text: str) -> str:
     from difflib import get_close_matches
 
     name = split(text).run_id
-    names = [info.run_id for info in reading.runs(store)]
+    names = [info.run_id for info in listing.runs(store)]
     found = [other for other in names if other.startswith(name)]
     found = list(dict.fromkeys(found + get_close_matches(name, names, n=_MEANT)))[:_MEANT]
     return f"Did you mean {' or '.join(cell(other, 80) for other in found)}? " if found else ""
@@ -109,7 +109,7 @@ def exists(store: Store, run_id: str) -> bool:
 
 
 def _newest(store: Store) -> str:
-    for info in reading.runs(store):
+    for info in listing.runs(store):
         return info.run_id
     raise RunNotFound(f"no runs yet in the store {visible(store.url)}")
 
@@ -157,10 +157,10 @@ def trail(store: Store, run_id: str) -> Trail:
     records: list[Record] = []
     damage: list[str] = []
     last = 0
-    for item in reading.survey(store, run_id, bodies=False):
+    for item in survey.survey(store, run_id, bodies=False):
         if isinstance(item, Bad):
             if item.complete:
-                damage.append(str(reading.damaged(item, last)))
+                damage.append(str(survey.damaged(item, last)))
         else:
             records.append(item)
             last = item.waypoint
@@ -171,9 +171,9 @@ def trail(store: Store, run_id: str) -> Trail:
     else:
         if found is None and store.legacy(run_id) is None:
             raise reading.not_found(store, run_id)
-    status = reading.DAMAGED if damage else reading.status_of(records[-1] if records else None)
+    status = listing.DAMAGED if damage else listing.status_of(records[-1] if records else None)
     if not records and not damage:
-        status = reading.STOPPED if store.legacy(run_id) is not None else reading.NEW
+        status = listing.STOPPED if store.legacy(run_id) is not None else listing.NEW
     return Trail(records, damage, status)
 
 
@@ -269,7 +269,7 @@ def complete(
 
     session = context.ensure_object(Session)
     try:
-        names = [info.run_id for info in reading.runs(session.store)]
+        names = [info.run_id for info in listing.runs(session.store)]
     except (CaravanseraiError, OSError):
         return []
     # A name that would not come back as it is from the command line is not offered.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from caravanserai_core import reading
+from caravanserai_core import listing, survey
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
@@ -65,7 +65,7 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
         raise RunNotFound(
             f"no store at {visible(store.url)}; --store or CARAVANSERAI_STORE names another one."
         )
-    for info in reading.runs(store):
+    for info in listing.runs(store):
         try:
             report = verify(store, info.run_id)
         except RunNotFound:
@@ -86,7 +86,7 @@ def _earlier(store: Store, report: Report) -> int:
     if old is None:
         return 0
     number: int = old.number
-    for record in reading.survey(store, report.run_id, bodies=False):
+    for record in survey.survey(store, report.run_id, bodies=False):
         if isinstance(record, Record) and record.kind == "waypoint":
             return max(0, min(record.waypoint - 1, number))
     return number

@@ -27,7 +27,7 @@ from caravanserai import (
     open_run,
     remark,
 )
-from caravanserai_core import reading
+from caravanserai_core import survey
 from caravanserai_core.journal import journal_for
 from integration_tests.api.helpers import forget_everything
 
@@ -283,7 +283,7 @@ def test_a_new_segment_carries_records_of_unknown_kinds(
         if n == 60:
             forget_everything()
             run = open_run("run")
-    records = list(reading.records(run.store, "run", bodies=True))
+    records = list(survey.records(run.store, "run", bodies=True))
     snapshots = [r.data()["carried"] for r in records if r.kind == "snapshot"]
     assert len(snapshots) >= 3
     for carried in snapshots:

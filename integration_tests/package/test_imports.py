@@ -93,6 +93,8 @@ CORE = (
         "opening",
         "turns",
         "reading",
+        "listing",
+        "survey",
         "run",
         "verify",
         "api",

@@ -355,7 +355,6 @@ def test_the_same_arguments_are_the_same_call_however_they_are_written() -> None
 def test_an_error_inside_open_run_marks_it_failed() -> None:
     """An exception that leaves the block is recorded; ^C is not."""
 
-
     def work(error: BaseException) -> None:
         with open_run("run") as run:
             run.checkpoint(1)
