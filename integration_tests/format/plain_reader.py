@@ -1,7 +1,4 @@
-"""A reader of journals in plain Python, written from docs/format.md alone.
-
-It imports nothing of this project. It gives every waypoint's state as JSON with its tags.
-"""
+"""A reader of journals, written from docs/format.md alone: each waypoint's state as JSON."""
 
 import hashlib
 import json
@@ -14,21 +11,19 @@ SUFFIX = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":\d+)?\}')
 
 def read_line(line):
     """Return (head, body's name, body's bytes, sum), or None if the line is no record."""
-    match = PREFIX.match(line)
-    if not match:
+    if not (match := PREFIX.match(line)):
         return None
     head = line[match.end() : match.end() + int(match[1])]
     rest = line[match.end() + len(head) :]
     size = int(match[2])
     body = rest[1 : 1 + size] if size else b""
-    end = SUFFIX.fullmatch(rest[1 + size :] if size else rest)
-    if not end:
+    if not (end := SUFFIX.fullmatch(rest[1 + size :] if size else rest)):
         return None
     fields = json.loads(b"{" + head + b"}")
     covered = head + b"," + body if 0 < size <= 2048 else head
-    if hashlib.sha256(covered).hexdigest()[:32] != end[1].decode():
-        return None
-    if size > 2048 and hashlib.sha256(body).hexdigest() != fields["body_sha256"]:
+    if hashlib.sha256(covered).hexdigest()[:32] != end[1].decode() or (
+        size > 2048 and hashlib.sha256(body).hexdigest() != fields["body_sha256"]
+    ):
         return None
     name, _, value = body.partition(b":")
     return fields, name.strip(b'"').decode(), value, end[1].decode()
@@ -40,8 +35,7 @@ def read_records(folder):
     while (path := Path(folder, f"journal-{number}.jsonl")).exists():
         pending = []
         for line in path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines():
-            record = read_line(line)
-            if record is None:
+            if (record := read_line(line)) is None:
                 break  # a torn tail; telling it from damage is left out here
             first, count = record[0].get("app", [record[0]["seq"], 1])
             pending.append(record)
