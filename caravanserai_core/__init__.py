@@ -22,8 +22,25 @@ from caravanserai_core.api import (
     save,
 )
 from caravanserai_core.codec import register_codec, register_type
-from caravanserai_core.errors import *  # noqa: F403
-from caravanserai_core.errors import __all__ as _errors
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    Conflict,
+    InvalidRunId,
+    JournalDamaged,
+    NewerFormat,
+    NoRun,
+    ProgramNotFound,
+    RunNotFound,
+    SchemaMismatch,
+    StaleWriter,
+    StoreBusy,
+    StoreFailed,
+    StoreRefused,
+    UnknownType,
+    UnserialisableState,
+    UsageError,
+    WaypointNotFound,
+)
 from caravanserai_core.listing import RunInfo
 from caravanserai_core.notes import Note, PlanItem
 from caravanserai_core.quoting import fenced, quoted
@@ -35,15 +52,32 @@ from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store
 __version__ = "1.0.0.dev0"
 
 __all__ = [
+    "CaravanseraiError",
+    "Conflict",
     "Entry",
     "FileStore",
+    "InvalidRunId",
+    "JournalDamaged",
     "MemoryStore",
+    "NewerFormat",
+    "NoRun",
     "Note",
     "PlanItem",
+    "ProgramNotFound",
     "Run",
     "RunInfo",
+    "RunNotFound",
+    "SchemaMismatch",
+    "StaleWriter",
     "Store",
+    "StoreBusy",
+    "StoreFailed",
+    "StoreRefused",
+    "UnknownType",
+    "UnserialisableState",
+    "UsageError",
     "Waypoint",
+    "WaypointNotFound",
     "acheckpoint",
     "again",
     "aget_waypoint",
@@ -70,5 +104,4 @@ __all__ = [
     "resumable",
     "resumable_iterate",
     "save",
-    *_errors,
 ]
