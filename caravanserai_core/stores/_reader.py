@@ -17,7 +17,7 @@ from caravanserai_core.stores._seam import READ
 from caravanserai_core.stores._segment import (
     End,
     Place,
-    find_waypoint,
+    find_waypoints,
     read_line,
     scan,
     waypoint_lines,
@@ -138,20 +138,23 @@ class RunReader(RunFolder):
             buffer = self.files.read(fd, end - start, start)
             lines = waypoint_lines(buffer)
             while (base := chain[-1].head.get("base")) != first.waypoint:
-                at = lines.get(base or 0)
-                if at is None:
-                    why = f"waypoint {base}, which {chain[-1].waypoint} builds on, is not there"
-                    raise self.damaged(segment, start, why)
-                try:
-                    step = read_line(
-                        buffer[at : buffer.index(b"\n", at)], Place(segment, start + at)
-                    )
-                except (Malformed, ValueError) as error:
-                    raise self.damaged(segment, start + at, str(error)) from None
-                chain.append(step)
-                if len(chain) > len(lines) + 1:
-                    raise self.damaged(segment, start, "the waypoints build on each other")
+                chain.append(self._step(buffer, start, lines.get(base or 0, []), chain[-1]))
         return [first, *reversed(chain)]
+
+    def _step(self, buffer: bytes, start: int, places: list[int], after: Record) -> Record:
+        """Read the waypoint that `after` builds on from the lines that claim to be it."""
+        segment = after.place.segment
+        why, offset = f"waypoint {after.head.get('base')}, which it builds on, is not there", start
+        for at in reversed(places):
+            place = Place(segment, start + at)
+            try:
+                record = read_line(buffer[at : buffer.index(b"\n", at)], place)
+            except (Malformed, ValueError) as error:
+                why, offset = str(error), place.offset
+                continue
+            if record.seq < after.seq:
+                return record
+        raise self.damaged(segment, offset, why)
 
     def _find_full(self, fd: int, record: Record) -> Record:
         """Find the full record that a waypoint builds on by looking at all before it."""
@@ -194,21 +197,23 @@ class RunReader(RunFolder):
             return []
         try:
             size = self.files.fstat(fd).st_size
-            offset = find_waypoint(self.reader(fd), size, waypoint)
-            if offset is None:
-                return []
-            record, _ = self.record_at(fd, Place(segment, offset))
-            if newest and (record is None or record.app[1] > 1):
-                # In the newest append, which may not be whole, and is then not there yet.
-                try:
-                    end = self.end(fd, segment, size).size
-                except JournalDamaged:
-                    end = size  # by something else, behind it
-                if offset >= end:
-                    return []
-            if record is None:
-                raise self.damaged(segment, offset, "the waypoint is not whole")
-            return self._chain_to(fd, record)
+            broken: int | None = None
+            for offset in find_waypoints(self.reader(fd), size, waypoint):
+                record, _ = self.record_at(fd, Place(segment, offset))
+                if newest and (record is None or record.app[1] > 1):
+                    # In the newest append, which may not be whole, and is then not there yet.
+                    try:
+                        end = self.end(fd, segment, size).size
+                    except JournalDamaged:
+                        end = size  # by something else, behind it
+                    if offset >= end:
+                        continue
+                if record is not None:
+                    return self._chain_to(fd, record)
+                broken = offset
+            if broken is not None:
+                raise self.damaged(segment, broken, "the waypoint is not whole")
+            return []
         finally:
             close(self.files, fd)
 

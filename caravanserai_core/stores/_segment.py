@@ -80,16 +80,15 @@ def read_line(line: bytes, place: Place, end: int | None = None) -> Record:
     return record
 
 
-def waypoint_lines(buffer: bytes) -> dict[int, int]:
+def waypoint_lines(buffer: bytes) -> dict[int, list[int]]:
     """Return where the lines of waypoints begin in whole lines, by waypoint number.
 
     A line break never stands inside a record (JSON escapes it), so the beginnings of lines can be
-    searched for as bytes.
+    searched for as bytes. A damaged line may claim another's number, so there may be several.
     """
-    found = {int(match[1]): match.start() + 1 for match in _WAYPOINT.finditer(buffer)}
-    first = _WAYPOINT.match(b"\n" + buffer[:256])
-    if first is not None:
-        found[int(first[1])] = 0
+    found: dict[int, list[int]] = {}
+    for match in _WAYPOINT.finditer(b"\n" + buffer):
+        found.setdefault(int(match[1]), []).append(match.start())
     return found
 
 
@@ -235,16 +234,18 @@ def _out_of_order(path: str, offset: int) -> Bad:
     return Bad(path, offset, 0, complete=True, why="records are out of order")
 
 
-def find_waypoint(read: Read, size: int, waypoint: int) -> int | None:
-    """Return the offset of the line of a waypoint, or None if the segment does not hold it."""
+def find_waypoints(read: Read, size: int, waypoint: int) -> Iterator[int]:
+    """Yield the offsets of the lines that claim to be a waypoint, the last one first."""
     line = _HEAD + b"%d," % waypoint
     pattern = re.compile(b"\n" + line)
     overlap = 256
     end = size
     while end > 0:
         start = max(0, end - _CHUNK)
-        match = pattern.search(read(start, min(size, end + overlap) - start))
-        if match is not None:
-            return start + match.start() + 1
+        chunk = read(start, min(size, end + overlap) - start)
+        for at in reversed([match.start() for match in pattern.finditer(chunk)]):
+            if start + at < end:
+                yield start + at + 1
         end = start
-    return 0 if re.match(line, read(0, overlap)) else None
+    if re.match(line, read(0, overlap)):
+        yield 0
