@@ -8,6 +8,7 @@ from caravanserai_core import listing, reading
 from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
+from caravanserai_core.notes import Note
 from caravanserai_core.run import Run, current_run, in_thread, leave_home, store_for, wait_for
 
 if TYPE_CHECKING:
@@ -193,12 +194,20 @@ def clean(run_id: str, *, store: StoreLike = None) -> bool:
 
 def load_latest(run_id: str, *, store: StoreLike = None) -> tuple[Any, str, int] | None:
     """Return (state, note, number) of the newest waypoint, or None if there is none."""
-    try:
-        state = load(run_id, store=store)
-        waypoint = get_waypoint(run_id, store=store)
-    except (RunNotFound, WaypointNotFound):
-        return None
-    return state, str(waypoint.note), waypoint.number
+    run_id = check_run_id(run_id)
+    found = store_for(run_id, store)
+    journal = journal_for(found, run_id)
+
+    def read() -> tuple[Any, str, int] | None:
+        chain = journal.look()
+        if chain:
+            last = chain[-1]
+            note = Note.from_json(last.head.get("note", ""))
+            return reading.decode(chain, last.waypoint, found, run_id), str(note), last.waypoint
+        old = journal.legacy
+        return (old.state, old.note(old.number) or "", old.number) if old is not None else None
+
+    return cast("tuple[Any, str, int] | None", journal.turns.do(read))
 
 
 def load_command(run_id: str, *, store: StoreLike = None) -> list[str] | None:

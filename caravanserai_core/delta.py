@@ -12,6 +12,7 @@ differ, the object is replaced whole.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -19,7 +20,7 @@ import orjson
 from caravanserai_core.records import Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Shadow: TypeAlias = "bytes | dict[str, Shadow]"
 
@@ -28,6 +29,29 @@ DEPTH: Final = 5
 
 _MIN_SPLIT: Final = 256
 """Bytes; a smaller container is replaced whole."""
+
+_MOST_MOVES: Final = 256
+"""Insertions and removals of items in one list; more of them replace a long list whole."""
+
+_MOST_SHIFTS: Final = 1 << 22
+"""Items that a plain reader of a patch may have to move, one operation after the other."""
+
+_LOOSE: Final = 8 * 1024
+"""Bytes; encoded values below this are copied where they are kept."""
+
+_CHUNK: Final = 1 << 16
+"""Bytes that are compared at once."""
+
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+
+
+def _nested(depth: int) -> bytes:
+    inner = b"|" + _nested(depth - 1) if depth else b""
+    return rb'[\[{](?:[^\[\]{}"]++|%b%b)*+[\]}]' % (_STRING, inner)
+
+
+_ITEM: Final = re.compile(rb'(?:[^\[\]{}",]++|%b|%b)[,\]]' % (_STRING, _nested(5)), re.DOTALL)
+"""An item of an encoded list and what follows it; no containers deeper than six levels."""
 
 
 class Op(NamedTuple):
@@ -42,6 +66,14 @@ class Op(NamedTuple):
     op: str
     path: str
     value: bytes
+
+
+def _tight(data: bytes) -> bytes:
+    """Return `data` without the spare room that the encoder left behind its bytes.
+
+    That is about a page for each value, however short, and only a copy is rid of it.
+    """
+    return bytes(memoryview(data)) if len(data) < _LOOSE else data
 
 
 def shadow(
@@ -64,7 +96,7 @@ def shadow(
                 key: shadow(value, dumps, expand, likes.get(key, b""), depth - 1)
                 for key, value in tree.items()
             }
-    return dumps(part)
+    return _tight(dumps(part))
 
 
 def joined(node: Shadow) -> bytes:
@@ -88,14 +120,14 @@ def opened(data: bytes) -> Shadow:
     if data.startswith(b"{"):
         tree = orjson.loads(data)
         if tree:
-            return {key: orjson.dumps(value) for key, value in tree.items()}
+            return {key: _tight(orjson.dumps(value)) for key, value in tree.items()}
     return data
 
 
 def of_tree(tree: Any) -> Shadow:
     """Return the shadow of a JSON tree that was read back."""
     if type(tree) is dict and tree:
-        return {key: orjson.dumps(value) for key, value in tree.items()}
+        return {key: _tight(orjson.dumps(value)) for key, value in tree.items()}
     return orjson.dumps(tree)
 
 
@@ -158,41 +190,152 @@ def _diff_lists(old: bytes, new: bytes, path: str, depth: int, ops: list[Op]) ->
     # What stands before the last bracket decides how a parser goes on: if `new` begins with it
     # and a comma follows, `new` is `old` with items added.
     if len(old) > 2 and new.startswith(old[:-1]) and new[len(old) - 1 : len(old)] == b",":
-        added = orjson.loads(b"[" + new[len(old) :])
-        ops.extend(Op("add", path + "/-", orjson.dumps(item)) for item in added)
+        ops.extend(_appended(new[len(old) :], path))
         return
-    found: list[Op] = []
+    found: list[Op] | None = None
     if depth and len(new) >= _MIN_SPLIT:
-        before = [orjson.dumps(item) for item in orjson.loads(old)]
-        after = [orjson.dumps(item) for item in orjson.loads(new)]
-        _diff_items(before, after, path, depth, found)
-        if sum(len(op.value) + len(op.path) + 40 for op in found) < len(new):
-            ops.extend(found)
-            return
-    ops.append(Op("replace", path, new))
+        found = _diff_items(old, new, path, depth)
+    if found is None or sum(len(op.value) + len(op.path) + 40 for op in found) >= len(new):
+        ops.append(Op("replace", path, new))
+    else:
+        ops.extend(found)
 
 
-def _diff_items(old: list[bytes], new: list[bytes], path: str, depth: int, ops: list[Op]) -> None:
-    first = old.index(new[0]) if new and new[0] in old else 0
-    if first and old[first:] == new[: len(old) - first]:  # a window that moved on
-        ops.extend(Op("remove", path + "/0", b"") for _ in range(first))
-        ops.extend(Op("add", path + "/-", item) for item in new[len(old) - first :])
-        return
-    short = min(len(old), len(new))
-    head = 0
-    while head < short and old[head] == new[head]:
-        head += 1
+def _appended(rest: bytes, path: str) -> list[Op]:
+    """Return the operations that append items, given as the end of an encoded list."""
+    return [Op("add", path + "/-", item) for item in _items(b"[" + rest)]
+
+
+def _items(data: bytes) -> list[bytes]:
+    """Split an encoded list; no moment holds all items both decoded and encoded."""
+    tree = orjson.loads(data)
+    tree.reverse()
+    return [_tight(orjson.dumps(tree.pop())) for _ in range(len(tree))]
+
+
+def _diff_items(old: bytes, new: bytes, path: str, depth: int) -> list[Op] | None:
+    """Compare two encoded lists item by item; None: better replaced whole."""
+    head, begin, end = _differing(old, new)
+    if not head:
+        window = _moved_on(old, new)
+        if window is not None:
+            removed, stayed, rest = window
+            if removed > _MOST_MOVES and removed * stayed > _MOST_SHIFTS:
+                return None
+            return [Op("remove", path + "/0", b"")] * removed + _appended(rest, path)
+    trailing = len(old) - end
+    cut = trailing > 1  # a tail that is the same in both is not decoded at all
+    before = _items(b"[%b]" % old[begin:end])
+    after = _items(b"[%b]" % new[begin : len(new) - trailing])
+    short = min(len(before), len(after))
+    same = 0
+    while same < short and before[same] == after[same]:
+        same += 1
     tail = 0
-    while tail < short - head and old[-1 - tail] == new[-1 - tail]:
+    while tail < short - same and before[-1 - tail] == after[-1 - tail]:
         tail += 1
-    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
-    both = min(len(gone), len(come)) if not tail or len(gone) == len(come) else 0
+    gone, come = before[same : len(before) - tail], after[same : len(after) - tail]
+    aligned = len(gone) == len(come) or not (tail or cut)
+    both = min(len(gone), len(come)) if aligned else 0
+    moves = len(gone) + len(come) - 2 * both
+    # Commas stand for items. Where items hold some themselves, there are fewer than that, and a
+    # list is replaced a little early.
+    if moves > _MOST_MOVES and moves * (tail + old.count(b",", end)) > _MOST_SHIFTS:
+        return None
+    head += same
+    ops: list[Op] = []
     for index in range(both):
         _diff(gone[index], come[index], f"{path}/{head + index}", depth - 1, ops)
-    ops.extend(Op("remove", f"{path}/{head + both}", b"") for _ in gone[both:])
-    ops.extend(
-        Op("add", f"{path}/{head + both + index}", item) for index, item in enumerate(come[both:])
-    )
+    head += both
+    ops.extend(Op("remove", f"{path}/{head}", b"") for _ in gone[both:])
+    ops.extend(Op("add", f"{path}/{head + index}", item) for index, item in enumerate(come[both:]))
+    return ops
+
+
+def _moved_on(old: bytes, new: bytes) -> tuple[int, int, bytes] | None:
+    """Say how a window moved on; None if it did something else.
+
+    Returns:
+        The number of items that are gone from its front, of those that stayed, and what follows
+        these in `new`.
+    """
+    match = _ITEM.match(new, 1)
+    if match and old.find(b"," + match.group()[:-1]) < 0:
+        return None
+    items = _items(old)
+    first = _items(match.group()[:-1].join((b"[", b"]")) if match else new)[:1]
+    index = items.index(first[0]) if first and first[0] in items else 0
+    if not index:
+        return None
+    stayed = b",".join(items[index:])
+    behind = 1 + len(stayed)
+    if not new.startswith(stayed, 1) or new[behind : behind + 1] not in (b",", b"]"):
+        return None
+    rest = new[behind + 1 :] if new[behind : behind + 1] == b"," else b"]"
+    return index, len(items) - index, rest
+
+
+def _differing(old: bytes, new: bytes) -> tuple[int, int, int]:
+    """Find where two lists differ, without decoding them.
+
+    Both are JSON without white space. A comma between two items of `old` that lies in what both
+    begin with is one in `new` too. So is one in what both end with: what follows it closes as
+    many strings and containers as it opens, but for the list itself.
+
+    Returns:
+        The number of items before, and the bytes of `old` between which all differences lie. It
+        may be a little more than need be, and is all of them where items are nested deeply.
+    """
+    short = min(len(old), len(new))
+    prefix = _common(old, new, short)
+    suffix = len(old) - _common_end(old, new, short - prefix)
+    head, begin, at = 0, 1, 1
+    for match in _ITEM.finditer(old, 1):
+        if match.start() != at:
+            return 0, 1, len(old) - 1
+        at = match.end()
+        if at <= prefix:
+            head += 1
+            begin = at
+        elif at > suffix:
+            return head, begin, at - 1
+    return 0, 1, len(old) - 1
+
+
+def _common(old: bytes, new: bytes, most: int) -> int:
+    """Return how many bytes two values begin with alike."""
+    at = 0
+    while at < most and old[at : at + _CHUNK] == new[at : at + _CHUNK]:
+        at += _CHUNK
+    low, high = min(at, most), min(at + _CHUNK, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_end(old: bytes, new: bytes, most: int) -> int:
+    """Return how many bytes two values end with alike, up to `most`."""
+
+    def piece(data: bytes, low: int, high: int) -> bytes:
+        return data[len(data) - high : len(data) - low]
+
+    at = 0
+    while at < most and piece(old, at, min(at + _CHUNK, most)) == piece(
+        new, at, min(at + _CHUNK, most)
+    ):
+        at += _CHUNK
+    low, high = min(at, most), min(at + _CHUNK, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if piece(old, low, middle) == piece(new, low, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _token(key: str) -> str:
@@ -223,17 +366,40 @@ def join(values: dict[str, bytes], ops: Sequence[Op]) -> dict[str, bytes] | None
         `values` with the new ones, or None where anything but replacements would not keep its
         meaning.
     """
+    if any(op.op != "replace" for op in ops):
+        return None
     found = dict(values)
+    above: set[str] = set()
+    for path in values:
+        _add_above(path, above)
+    covering: set[str] = set()
     for op in ops:
-        if op.op != "replace":
+        if any(parent in found for parent in _parents(op.path)):
             return None
-        for other in values:
-            if other.startswith(op.path + "/"):
-                found.pop(other, None)
-            elif op.path.startswith(other + "/"):
-                return None
+        if op.path in above:
+            covering.add(op.path)
         found[op.path] = op.value
+        _add_above(op.path, above)
+    if covering:
+        for path in list(found):
+            if any(parent in covering for parent in _parents(path)):
+                del found[path]
     return found
+
+
+def _parents(path: str) -> Iterator[str]:
+    """Go through the paths above one, the root last."""
+    cut = path.rfind("/")
+    while cut >= 0:
+        yield path[:cut]
+        cut = path.rfind("/", 0, cut)
+
+
+def _add_above(path: str, above: set[str]) -> None:
+    for parent in _parents(path):
+        if parent in above:  # and so are all above it
+            break
+        above.add(parent)
 
 
 def worth_joining(values: dict[str, bytes], ops: Sequence[Op]) -> bool:
@@ -263,11 +429,61 @@ def apply(tree: Any, patch: Any) -> Any:
         Malformed: the patch does not fit the tree.
     """
     try:
-        for op in patch:
-            tree = _apply_one(tree, op)
+        at = 0
+        while at < len(patch):
+            run = _run(patch, at)
+            if run > 1 and type(parent := _parent(tree, patch[at]["path"])[0]) is list:
+                _apply_run(parent, patch[at : at + run])
+            else:
+                for op in patch[at : at + run]:
+                    tree = _apply_one(tree, op)
+            at += run
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise Malformed(f"the patch does not fit its base: {error!r}") from None
     return tree
+
+
+def _run(patch: list[Any], at: int) -> int:
+    """Count the operations from `at` on that are one slice of a list, if it is a list.
+
+    That is, those that remove at the same index, or add at one index after the other: done one by
+    one, each would move all items behind.
+    """
+    name, path = patch[at]["op"], patch[at]["path"]
+    above, _, token = path.rpartition("/")
+    if name not in ("remove", "add") or not _INDEX.fullmatch(token):
+        return 1
+    end = at + 1
+    step = name == "add"
+    first = int(token) if step else 0
+    while end < len(patch) and patch[end]["op"] == name:
+        if patch[end]["path"] != (f"{above}/{first + end - at}" if step else path):
+            break
+        end += 1
+    return end - at
+
+
+def _apply_run(items: list[Any], run: list[Any]) -> None:
+    first = _index(run[0]["path"].rpartition("/")[2])
+    if run[0]["op"] == "add":
+        if first > len(items):
+            raise IndexError(first)
+        items[first:first] = [op["value"] for op in run]
+    else:
+        if first + len(run) > len(items):
+            raise IndexError(first)
+        del items[first : first + len(run)]
+
+
+def _parent(tree: Any, path: str) -> tuple[Any, str]:
+    """Return the container that a path leads into, and the last token."""
+    tokens = [t.replace("~1", "/").replace("~0", "~") for t in path.split("/")]
+    if tokens[0]:
+        raise Malformed(f"not a JSON Pointer: {path!r}")
+    parent = tree
+    for token in tokens[1:-1]:
+        parent = parent[token] if type(parent) is dict else parent[_index(token)]
+    return parent, tokens[-1]
 
 
 def _apply_one(tree: Any, op: dict[str, Any]) -> Any:
@@ -276,13 +492,7 @@ def _apply_one(tree: Any, op: dict[str, Any]) -> Any:
         if name != "replace":
             raise Malformed(f"{name} at the root")
         return op["value"]
-    tokens = [t.replace("~1", "/").replace("~0", "~") for t in path.split("/")]
-    if tokens[0]:
-        raise Malformed(f"not a JSON Pointer: {path!r}")
-    parent = tree
-    for token in tokens[1:-1]:
-        parent = parent[token] if type(parent) is dict else parent[_index(token)]
-    key = tokens[-1]
+    parent, key = _parent(tree, path)
     if type(parent) is dict:
         if name == "remove":
             del parent[key]
@@ -306,8 +516,11 @@ def _apply_one(tree: Any, op: dict[str, Any]) -> Any:
     return tree
 
 
+_INDEX: Final = re.compile("0|[1-9][0-9]*")
+"""RFC 6901, 4: no leading zeros."""
+
+
 def _index(token: str) -> int:
-    # RFC 6901, 4: no leading zeros.
-    if not token.isascii() or not token.isdigit() or (token[0] == "0" and token != "0"):
+    if not _INDEX.fullmatch(token):
         raise IndexError(token)
     return int(token)

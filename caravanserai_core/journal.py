@@ -33,6 +33,9 @@ _log = logging.getLogger("caravanserai")
 
 _EPOCH = 1
 
+_LIVE_LINES = 20
+"""Most lines of "Since then" in the live note."""
+
 _DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll"}
 """Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
 
@@ -131,7 +134,7 @@ class Journal:
             self._knows_lanes = True
         for name, lane in self._lanes.items():
             before = lanes.get(name)
-            if before is not None and before.seq == lane.seq:
+            if before is not None and before.sum == lane.sum != "":
                 self._lanes[name] = before
         return found
 
@@ -141,7 +144,7 @@ class Journal:
             heads: dict[str, Lane] = {}
             for record in survey.records(self.store, self.run_id, bodies=False):
                 if record.kind == "waypoint":
-                    heads[record.lane] = Lane(record.waypoint, record.seq, record.place)
+                    heads[record.lane] = _lane(record)
             self._lanes = {**heads, **self._lanes}
             self._knows_lanes = True
         return self._lanes.get(lane)
@@ -157,23 +160,25 @@ class Journal:
         if record.kind == "open":
             self._opened = record.seq
         if record.kind == "waypoint":
-            self._lanes[record.lane] = Lane(record.waypoint, record.seq, record.place)
+            self._lanes[record.lane] = _lane(record)
             self._finish = None
             self._remarks.pop(record.lane, None)
             if record.lane == "":
                 note = Note.from_json(record.head.get("note", ""))
                 self._shown = (record.waypoint, record.head["time"], note)
-                self._since = []
+                self._since.clear()
         elif record.kind == "finish":
             self._finish = record.head
         elif record.kind == "entry":
             self._finish = None
             remark = record.head.get("remark")
-            if remark:
+            if isinstance(remark, str):
                 self._remarks.setdefault(record.lane, []).append(remark)
         line = _said(record.head)
         if line:
             self._since.append(line)
+            # The live note is written anew for each: it shows the last ones.
+            del self._since[:-_LIVE_LINES]
 
     @property
     def exists(self) -> bool:
@@ -290,17 +295,17 @@ class Journal:
             return self._sealed(tail, draft, loc, number, shown=shown)
 
         appended = self._append(seal)
-        self._newest += 1
-        seq, place = appended.tail.seq, appended.places[-1]
-        self._lanes[lane] = Lane.written(
-            head, patch, self._newest, seq, place, (kept, prepared.size)
-        )
+        number = self._newest + 1
+        at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
+        written = Lane.written(head, patch, number, at, (kept, prepared.size))
+        self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
         self._finish = None
         if lane == "":
-            self._shown = (self._newest, time, told)
-            self._since = []
-        return self._newest
+            self._shown = (number, time, told)
+            self._since.clear()
+        self._tail = appended.tail
+        return number
 
     def _shadow_of(self, head: Lane) -> delta.Shadow | None:
         return head.read_shadow(self.store, self.run_id, self._legacy)
@@ -344,6 +349,7 @@ class Journal:
         record.head["seq"] = appended.tail.seq
         record.head["time"] = draft.time
         self._take_in(record)
+        self._tail = appended.tail
         return appended.tail.seq
 
     # ------------------------------------------------------------------ sealing
@@ -353,10 +359,9 @@ class Journal:
         if self._tail is None:
             self._carried = []
             _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
-        self._tail = appended.tail
         self._opening = self._opening or self._open_body()
         self.observed = True
-        return appended
+        return appended  # the caller notes the tail last: until then all of it would be news
 
     def _retry(self, work: Callable[[], Any]) -> Any:
         if not self._known:
@@ -365,15 +370,24 @@ class Journal:
             try:
                 return work()
             except _Reopen:
-                if self.observed:
+                if self.observed and not self._landed():
                     # What is known is kept: refused until the program looks.
                     raise Conflict(
                         f"run {self._named()} is no longer the one this process knows: it was "
                         "deleted, or begun by somebody else. Nothing was written. load() it to go "
                         "on from what is there, or use another run_id."
                     ) from None
+                observed = self.observed
                 self._catch_up()
+                self.observed = observed
         raise Conflict(f"run {one_line(self.run_id)} is deleted and begun again all the time")
+
+    def _landed(self) -> bool:
+        """Say whether the journal begins with a first append of this process that ^C cut short."""
+        if self._tail is not None:
+            return False
+        found = reading.recent(self.store, self.run_id)
+        return found is not None and found.last.by == writer()
 
     def _named(self) -> str:
         return f"{one_line(self.run_id)} in {self.store.where(self.run_id)}"
@@ -443,7 +457,7 @@ class Journal:
         return Shown(f"waypoint-{number}.md", render(number, time, note), live)
 
     def _live(self, more: tuple[str, ...]) -> str:
-        return render(*self._shown, since=(*self._since, *more))
+        return render(*self._shown, since=(*self._since, *more)[-_LIVE_LINES:])
 
     def _open_body(self) -> bytes:
         return open_body(self.run_id, self.adapter, self.goal, self._legacy)
@@ -476,7 +490,16 @@ class Journal:
             self._check_news(news, None)
             return self._sealed(tail, Draft("roll", {}, by=writer()), None, self._newest)
 
-        self._append(seal)
+        self._tail = self._append(seal).tail
+
+    def cool(self) -> None:
+        """Let go of the states kept for comparing; what was seen of the run is kept."""
+        for lane in self._lanes.values():
+            lane.cool()
+
+
+def _lane(record: Record) -> Lane:
+    return Lane(record.waypoint, record.seq, record.place, record.sum)
 
 
 def _body(prepared: Prepared, patch: Patch | None) -> bytes:
@@ -488,7 +511,8 @@ def _body(prepared: Prepared, patch: Patch | None) -> bytes:
 def _said(head: dict[str, Any]) -> str | None:
     """Return the line that a record adds to the live note, or None."""
     if head["kind"] != "finish":
-        return head.get("say")
+        say = head.get("say")
+        return say if isinstance(say, str) else None
     at = f"{head['time'][11:19]} UTC"
     if head.get("outcome") == "failed":
         return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
@@ -497,10 +521,12 @@ def _said(head: dict[str, Any]) -> str | None:
 
 # ---------------------------------------------------------------------- one per process
 
-_MOST_JOURNALS = 512
-"""A web server sees thousands of runs; those not used for longest are forgotten."""
+_MOST_WARM = 64
+"""Runs whose newest state is kept for comparing; those not used for longest let go of it."""
 
-_table: OrderedDict[tuple[object, str], Journal] = OrderedDict()
+# What was seen of a run is kept as long as the process lives: it is what Conflict rests on.
+_table: dict[tuple[object, str], Journal] = {}
+_warm: OrderedDict[tuple[object, str], Journal] = OrderedDict()
 _table_lock = threading.Lock()
 
 
@@ -511,10 +537,11 @@ def journal_for(store: Store, run_id: str) -> Journal:
         journal = _table.get(key)
         if journal is None:
             journal = _table[key] = Journal(store, run_id)
-            if len(_table) > _MOST_JOURNALS:
-                _table.popitem(last=False)
-        else:
-            _table.move_to_end(key)
+        _warm[key] = journal
+        _warm.move_to_end(key)
+        cold = _warm.popitem(last=False)[1] if len(_warm) > _MOST_WARM else None
+    if cold is not None:
+        cold.turns.if_idle(cold.cool)
     return journal
 
 
@@ -522,6 +549,7 @@ def forget(store: Store, run_id: str) -> None:
     """Forget what this process knows of a run, after its deletion."""
     with _table_lock:
         journal = _table.pop((store.key, run_id), None)
+        _warm.pop((store.key, run_id), None)
     if journal is not None:
         journal.turns.do(journal._forget)
 

@@ -95,6 +95,7 @@ class Lane:
         number: number of its newest waypoint.
         seq: that record's seq; 0 where release 0.2.0 wrote it.
         place: where the store holds it.
+        sum: its sum, which no other record has.
     """
 
     __slots__ = (
@@ -109,12 +110,14 @@ class Lane:
         "place",
         "seq",
         "shadow",
+        "sum",
     )
 
-    def __init__(self, number: int, seq: int, place: Any = None) -> None:
+    def __init__(self, number: int, seq: int, place: Any = None, sum_: str = "") -> None:
         self.number = number
         self.seq = seq
         self.place = place
+        self.sum = sum_
         self.shadow: delta.Shadow | None = None
         self._full: Full | None = None
         self._chain = 0
@@ -138,8 +141,7 @@ class Lane:
         before: Lane | None,
         patch: Patch | None,
         number: int,
-        seq: int,
-        place: Any,
+        at: tuple[int, Any, str],
         state: tuple[delta.Shadow, int],
     ) -> Lane:
         """Return the head of a lane after a waypoint was written.
@@ -148,11 +150,11 @@ class Lane:
             before: the head before it.
             patch: the patch that was written, or None for a full record.
             number: the waypoint.
-            seq: its seq.
-            place: its place.
+            at: its seq, place and sum.
             state: the shadow of its state, and that state's size.
         """
-        lane = cls(number, seq, place)
+        seq, place, _ = at
+        lane = cls(number, *at)
         lane.shadow = state[0]
         if patch is None or before is None:
             lane._full = Full(seq, number, place, state[1])
@@ -164,6 +166,11 @@ class Lane:
                 lane._anchor, lane._since = before._anchor, patch.since
                 lane._steps = before._steps + 1
         return lane
+
+    def cool(self) -> None:
+        """Let go of the state; it is read again when it is needed."""
+        if self._full is not None:
+            self.shadow = None
 
     def read_shadow(self, store: Store, run_id: str, legacy: Any) -> delta.Shadow | None:
         """Return the shadow of the newest state, read again where it is not in memory.

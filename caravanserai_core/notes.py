@@ -129,7 +129,10 @@ class Note:
         if not isinstance(tree, dict):
             return cls("")
         known = {f.name: tree[f.name] for f in fields(cls) if f.name in tree}
-        return cls(known.pop("summary", ""), **known)
+        try:
+            return cls(known.pop("summary", ""), **known)
+        except (UsageError, TypeError, IndexError):  # somebody wrote it by hand
+            return cls(str(tree.get("summary", "")))
 
     def with_goal(self, goal: str | None) -> Note:
         """Return the note with a goal, if it has none of its own."""

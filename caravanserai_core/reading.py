@@ -260,6 +260,9 @@ def no_waypoint(store: Store, run_id: str, at: int | None) -> WaypointNotFound:
     which = "no waypoint yet" if at is None else f"no waypoint {at}"
     found = store.recent(run_id)
     newest = found.last.waypoint if found is not None else 0
+    if at is not None and 0 < at <= newest:
+        for _ in survey.records(store, run_id, bodies=False):
+            pass  # raises where it was taken out of the journal
     more = f"; its newest is {newest}. `caravanserai log` lists them all" if newest else ""
     return WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}{more}.")
 
@@ -272,7 +275,11 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
         WaypointNotFound: it has no waypoint (of that number), or that one has no state.
         JournalDamaged: it cannot be rebuilt.
     """
-    chain = newest(store, run_id) if at is None else store.chain(run_id, at)
+    if at is None:
+        chain = newest(store, run_id)
+    else:
+        written_by(store, run_id)  # whose journal it is, and of which format
+        chain = store.chain(run_id, at)
     if chain:
         return decode(chain, chain[-1].waypoint, store, run_id, raw=raw)
     old = store.legacy(run_id)

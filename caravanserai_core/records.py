@@ -34,6 +34,9 @@ SUM_DIGITS: Final = 32
 # A body up to this size is hashed together with the head; 85 bytes of digest saved per record.
 _INLINE_BODY: Final = 2048
 
+_MOST_RECORDS: Final = 65_536
+"""Records of one append; a line that claims more is none of ours."""
+
 _PREFIX = re.compile(rb'\{"len":\[(\d{1,10}),(\d{1,13})\],')
 _SUFFIX = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":(\d{1,16}))?\}')
 SUFFIX_MAX: Final = 8 + SUM_DIGITS + 1 + 7 + 16 + 1
@@ -312,10 +315,17 @@ def _check_head(head: dict[str, Any]) -> None:
         or type(get("prev")) is not str
         or type(get("lane", "")) is not str
         or type(get("time")) is not str
-        or (app is not None and not _is_pair(app))
+        or (app is not None and not _is_append(app, head["seq"]))
+        or type(get("epoch", 1)) is not int
+        or type(get("note", "")) not in (str, dict)
     ):
         raise Malformed("the head lacks a field or has one of the wrong type")
 
 
-def _is_pair(app: object) -> bool:
-    return type(app) is list and len(app) == 2 and type(app[0]) is type(app[1]) is int
+def _is_append(app: object, seq: int) -> bool:
+    return (
+        type(app) is list
+        and len(app) == 2
+        and type(app[0]) is type(app[1]) is int
+        and app[0] <= seq < app[0] + app[1] <= app[0] + _MOST_RECORDS
+    )

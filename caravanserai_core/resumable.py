@@ -29,6 +29,7 @@ T = TypeVar("T")
 _log = logging.getLogger("caravanserai")
 
 _MADE = "__resumable__"
+_OMITTED: Any = object()
 
 
 @overload
@@ -101,13 +102,13 @@ def _wrapped(
 ) -> Any:
     if inspect.iscoroutinefunction(fn):
 
-        async def awaited(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        async def awaited(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
             this = call(run_id, args, kwargs)
             await wait_for(in_thread(this.open))
             if this.done:
                 return this.result
             async with this.run:
-                result = await fn(run_id, this.state_or(state), *args, **kwargs)
+                result = await fn(*this.arguments(state, args), **kwargs)
             await wait_for(in_thread(lambda: this.returned(result)))
             return result
 
@@ -115,20 +116,20 @@ def _wrapped(
 
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
 
-        def yielded(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        def yielded(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
             this = call(run_id, args, kwargs)
             this.open()
-            return fn(run_id, this.state_or(state), *args, **kwargs)
+            return fn(*this.arguments(state, args), **kwargs)
 
         return yielded
 
-    def called(run_id: str, state: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def called(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
         this = call(run_id, args, kwargs)
         this.open()
         if this.done:
             return this.result
         with this.run:
-            result = fn(run_id, this.state_or(state), *args, **kwargs)
+            result = fn(*this.arguments(state, args), **kwargs)
         this.returned(result)
         return result
 
@@ -187,9 +188,13 @@ class _Call:
         if not self._fresh and self._digest is not None:
             self.done, self.result = self.run.finished(self._digest)
 
-    def state_or(self, state: Any) -> Any:
-        """Return the state to go on from: the recorded one, else the caller's."""
-        return state if self._fresh or not self.run.waypoint else self.run.state
+    def arguments(self, state: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the positional arguments: with the recorded state, else with the caller's."""
+        if self.run.waypoint and not self._fresh:
+            state = self.run.state
+        elif state is _OMITTED and not args:
+            return (self._run_id,)  # the function's own default
+        return (self._run_id, None if state is _OMITTED else state, *args)
 
     def returned(self, result: Any) -> None:
         """Record the result."""
@@ -213,9 +218,14 @@ def _digest(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     """
     given: Any = [args, sorted(kwargs.items())]
     try:
-        bound = inspect.signature(fn).bind(None, None, *args, **kwargs)
+        signature = inspect.signature(fn)
+        keywords = {n for n, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD}
+        bound = signature.bind(None, None, *args, **kwargs)
         bound.apply_defaults()
-        given = sorted(list(bound.arguments.items())[2:])
+        given = sorted(
+            (name, sorted(value.items()) if name in keywords else value)
+            for name, value in list(bound.arguments.items())[2:]
+        )
     except (TypeError, ValueError):
         pass  # a wrong call is the function's to refuse
     try:

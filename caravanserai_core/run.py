@@ -55,6 +55,20 @@ def leave_home(run_id: str) -> None:
     _homes.pop(run_id, None)
 
 
+def _check_text(what: str, value: object) -> None:
+    """Refuse what a record's head cannot hold.
+
+    Raises:
+        UsageError: it is no string, or holds a lone surrogate.
+    """
+    if type(value) is not str:
+        raise UsageError(f"{what} is named by a string, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} holds half a surrogate pair, which is no text") from None
+
+
 class Entry(NamedTuple):
     """Fine-grained progress since a waypoint.
 
@@ -153,8 +167,7 @@ class Run:
         return self._later(lambda: self._journal.checkpoint(prepared, told, lane))
 
     def _prepared(self, state: object, note: NoteLike, lane: str) -> tuple[Prepared, Note | None]:
-        if type(lane) is not str:
-            raise UsageError("a lane is named by a string")
+        _check_text("a lane", lane)
         prepared = self._journal.prepare(state, lane)
         return prepared, as_note(note, state)
 
@@ -174,17 +187,21 @@ class Run:
         Raises:
             UnserialisableState: the data cannot be kept exactly; nothing was written.
         """
-        fields, body = self._entry(name, data, say)
+        fields, body = self._entry(name, data, say, lane)
         self._journal.turns.do(lambda: self._journal.add("entry", fields, lane=lane, body=body))
 
     def aentry(
         self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
     ) -> Coroutine[Any, Any, int]:
         """Write down progress from async code; see `entry` and `acheckpoint`."""
-        fields, body = self._entry(name, data, say)
+        fields, body = self._entry(name, data, say, lane)
         return self._later(lambda: self._journal.add("entry", fields, lane=lane, body=body))
 
-    def _entry(self, name: str, data: object, say: str | None) -> tuple[dict[str, Any], bytes]:
+    def _entry(
+        self, name: str, data: object, say: str | None, lane: str
+    ) -> tuple[dict[str, Any], bytes]:
+        _check_text("the name of an entry", name)
+        _check_text("a lane", lane)
         fields: dict[str, Any] = {"name": name}
         if say is not None:
             fields["say"] = Note(say).to_json()
@@ -232,6 +249,7 @@ class Run:
     def _finished(self, result: object, call: str | None) -> tuple[dict[str, Any], bytes]:
         fields: dict[str, Any] = {"outcome": "finished"}
         if call is not None:
+            _check_text("what identifies a call", call)
             fields["call"] = call
         encoded = codec.encode(result)
         if encoded.tagged:
@@ -304,8 +322,8 @@ class Run:
 
     def _later(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Queue `work` now, do it in a worker thread, return what waits for it."""
-        job = self._journal.turns.take(work)
-        return wait_for(in_thread(lambda: self._journal.turns.finish(job)))
+        turn = self._journal.turns.take(work)
+        return wait_for(in_thread(lambda: self._journal.turns.finish(turn)))
 
 
 _current: ContextVar[Run | None] = ContextVar("caravanserai_run", default=None)
@@ -352,6 +370,9 @@ def open_run(
         JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
     """
     run_id = check_run_id(run_id)
+    _check_text("an adapter", adapter)
+    if goal is not None:
+        _check_text("a goal", goal)
     journal = journal_for(store_for(run_id, store), run_id)
     run = Run(journal, must_exist=must_exist)
     if not run.exists:
@@ -375,8 +396,18 @@ def in_thread(work: Callable[[], Any]) -> Any:
         if _executor is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            _executor = ThreadPoolExecutor(8, thread_name_prefix="caravanserai")
-    return _executor.submit(work)
+            _executor = ThreadPoolExecutor(32, thread_name_prefix="caravanserai")
+    try:
+        return _executor.submit(work)
+    except RuntimeError:  # the interpreter is ending, and starts no more threads
+        from concurrent.futures import Future
+
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            done.set_exception(error)
+        return done
 
 
 async def wait_for(future: Awaitable[Any]) -> Any:

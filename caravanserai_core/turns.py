@@ -13,6 +13,9 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from caravanserai_core import signals
+from caravanserai_core.errors import StoreBusy
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,6 +51,7 @@ class Turns:
         """Begin anew: in a forked child, what was queued is its parent's to do."""
         self._mutex = threading.RLock()
         self._queue: deque[Turn] = deque()
+        self._busy = False
 
     def do(self, work: Callable[[], Any]) -> Any:
         """Do `work` after everything that was queued before it, alone; return its result."""
@@ -61,15 +65,43 @@ class Turns:
 
     def finish(self, turn: Turn) -> Any:
         """Do what is queued up to `turn` and return its result, or raise its error."""
+        holding = signals.hold()
+        try:
+            self._finish(turn)
+        finally:
+            if holding:
+                signals.let()
+        error, turn.error = turn.error, None  # or the traceback would keep itself alive
+        if error is not None:
+            raise error
+        return turn.result
+
+    def _finish(self, turn: Turn) -> None:
         with self._mutex:
+            if self._busy:  # only the same thread gets here: a signal handler or a finaliser
+                self._queue.remove(turn)
+                raise StoreBusy(
+                    "a save or load of this run is interrupted by this very call, so it cannot be "
+                    "done here. In a signal handler set a flag, and save where the loop sees it."
+                )
             while not turn.done:
                 first = self._queue.popleft()
-                first.execute()
+                self._busy = True
+                try:
+                    first.execute()
+                finally:
+                    self._busy = False
                 if first is not turn and not isinstance(first.error, Exception | None):
                     raise first.error  # ^C while this thread did the work of another one
-        if turn.error is not None:
-            raise turn.error
-        return turn.result
+
+    def if_idle(self, work: Callable[[], Any]) -> None:
+        """Do `work` if nothing is being done or queued; else leave it."""
+        if self._mutex.acquire(blocking=False):
+            try:
+                if not self._busy and not self._queue:
+                    work()
+            finally:
+                self._mutex.release()
 
 
 _all: weakref.WeakSet[Turns] = weakref.WeakSet()

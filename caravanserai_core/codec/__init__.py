@@ -79,6 +79,11 @@ def encode(value: object) -> Encoded:
     Args:
         value: any value of the kinds that the package's documentation lists.
 
+    A state that other threads change while it is saved is not a consistent snapshot: each
+    container may be of another moment, and a tuple that takes the place of a list between two
+    looks at it may be written as a list. Hold a lock, or save a copy. Where a change is noticed
+    the state is refused.
+
     Returns:
         The JSON text, and whether it holds tags.
 
@@ -113,9 +118,12 @@ def pieces(
 ) -> tuple[T, bool]:
     """Encode a value container by container.
 
-    For a writer that compares the bytes of each part with those of last time. `build` may be
-    called twice: the second time with a plain JSON tree in place of the value, if the first
-    try met something that needs the slow encoder.
+    For a writer that compares the bytes of each part with those of last time. `build` gets the
+    value itself, or a plain JSON tree in its place where it holds anything that needs a tag. It
+    may be called again, if a try met something that only the explicit encoder can keep.
+
+    orjson is never given a `default`: it borrows what it reads, and while it calls back into
+    Python another thread may free just that. Without it nothing can come between.
 
     Args:
         value: the value.
@@ -143,40 +151,29 @@ def _pieces(
     build: Callable[[object, Callable[[object], bytes]], T],
     session: _types.Session,
 ) -> tuple[T, bool]:
-    dumps = _dumps(session)
     try:
-        if not _scan.trapped(value, session):
-            return build(value, dumps), bool(session.forms)
+        if not _scan.trapped(value):
+            return build(value, _dumps), False
     except _FOUND:
         pass
-    session.clear()
     try:
-        plain = Plain(session, dumps, checked=False)
-        return build(plain.encode(value), dumps), plain.tagged or bool(session.forms)
+        plain = Plain(session, _dumps, checked=False)
+        return build(plain.encode(value), _dumps), plain.tagged
     except _FOUND:
         pass
     # Now with all checks: this run either succeeds or knows the path of what is in the way.
-    session.clear()
-    plain = Plain(session, dumps, checked=True)
+    plain = Plain(session, _dumps, checked=True)
     try:
-        return build(plain.encode(value), dumps), plain.tagged
+        return build(plain.encode(value), _dumps), plain.tagged
     except _Trap as trap:
         raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
 
 
-def _dumps(session: _types.Session) -> Callable[[object], bytes]:
-    forms = session.forms
-
-    def default(item: Any) -> object:
-        return forms[id(item)]
-
-    def dumps(part: object) -> bytes:
-        try:
-            return orjson.dumps(part, default if forms else None, _OPTIONS)
-        except TypeError as error:
-            raise _Trap from error
-
-    return dumps
+def _dumps(part: object) -> bytes:
+    try:
+        return orjson.dumps(part, None, _OPTIONS)
+    except TypeError as error:
+        raise _Trap from error
 
 
 def expand(part: object) -> object:
@@ -192,12 +189,13 @@ def expand(part: object) -> object:
     Raises:
         UnserialisableState: if the object cannot be kept.
     """
-    session = getattr(_running, "session", None)
-    known = session.forms.get(id(part)) if session is not None else None
-    if known is not None:
-        return known if "$object" in known else part
     try:
-        return _types.form(part)
+        opened = _types.form(part)
     except Fault as fault:
         error = fault.raised()
+    else:
+        if opened is not part and getattr(_running, "session", None) is not None:
+            # In the trees of `pieces` there are none: another thread has just put it there.
+            raise _Trap
+        return opened
     raise error

@@ -2,8 +2,11 @@
 
 It walks as `_scan` does and copies only the containers in which it changes something, so one
 tuple in a large state costs one more walk and not a copy of the state. Its first run looks at
-neither texts nor cycles; only where that was not enough does a second, checked one. It accepts
-exact types only: whatever is not listed is refused, with its path.
+neither texts nor cycles; only where that was not enough does a second, checked one, which copies
+all containers. It accepts exact types only: whatever is not listed is refused, with its path.
+
+Another thread may change the value meanwhile. So each container is copied, which no thread can
+interrupt, before anything is asked about it, and what is put into the result is what was asked.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING
 from caravanserai_core.codec._fault import Fault, step
 from caravanserai_core.codec._refuse import refusal
 from caravanserai_core.codec._scan import DEEPEST, trap_among
-from caravanserai_core.codec._tags import EXACT, FAST, escaped, float_text, long_int, pairs, whole
+from caravanserai_core.codec._tags import EXACT, escaped, float_text, long_int, pairs, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,16 +32,14 @@ _TOO_DEEP = (
     f"nested too deep, limit {DEEPEST} levels of JSON; keep a flatter structure, "
     "for example a list of parts that refer to each other by an id"
 )
-_CHANGED = "changed by another thread while it was being saved; hold a lock, or save a copy"
+_CHANGED = "was changed by another thread while it was saved; hold a lock, or save a copy"
 
 
 def _place(container: Any, index: int) -> str:
     """The step of a path to an element of a list or to the value at a place of a dict."""
     if type(container) is list:
         return f"[{index}]"
-    keys = list(container)
-    # A dict that another thread changes meanwhile may be shorter than it was.
-    return step(keys[index]) if index < len(keys) else "[?]"
+    return step(list(container)[index])
 
 
 class Plain:
@@ -54,9 +55,9 @@ class Plain:
         """Prepare a run.
 
         Args:
-            session: gets the stored form of each object that may stay as it is.
+            session: knows the types.
             dumps: writes any part of the tree, to sort the elements of sets.
-            checked: whether to look for lone surrogates and for cycles.
+            checked: whether to look for lone surrogates and for cycles, and to copy all.
         """
         self.tagged = False
         self._session = session
@@ -71,7 +72,8 @@ class Plain:
             UnserialisableState: if it cannot be kept exactly.
         """
         try:
-            return self._walk([value], DEEPEST)[0]
+            own = [value]
+            return self._walk(own, own, DEEPEST)[0]
         except Fault as fault:
             del fault.steps[-1:]  # that of the list around the value
             error = fault.raised()
@@ -85,60 +87,68 @@ class Plain:
             cause = None
         raise error from cause
 
-    def _walk(self, container: Any, depth: int) -> Any:
+    def _walk(self, container: Any, own: Any, depth: int) -> Any:
         """An exact list or plain dict with tags in it; `depth` is left for each element.
+
+        `own` is a copy of it that nobody else has: tags are put there, and if none is, the
+        container itself is the result. They may be the same one.
 
         One call per level, and no function between: Python's own limit of 1,000 calls has to
         suffice for all levels and for the program that calls.
         """
-        is_list = type(container) is list
-        values = container if is_list else list(container.values())
+        values = own if type(own) is list else list(own.values())
         checked = self._checked
         changes: dict[int, Any] = {}
         index = 0
         try:
-            for index in self._suspects(values, depth):
+            # Of a long list not the elements that the scan finds in order.
+            few = checked or len(values) <= _CHUNK
+            for index in range(len(values)) if few else self._suspects(values, depth):
                 item = values[index]
                 kind = type(item)
-                if kind is bool or item is None:
-                    continue
-                if kind is str and (not checked or item.isascii()):
+                if kind is str:
+                    if not checked or item.isascii():
+                        continue
+                elif item is None or kind is bool:
                     continue
                 if kind is list or kind is dict:
                     if not depth:
                         raise Fault(_TOO_DEEP)
                     if checked:
                         self._enter(item)
-                    if kind is list or self._is_plain(item):
-                        new = self._walk(item, depth - 1)
+                    copy = item.copy()
+                    if kind is list or self._is_plain(copy):
+                        new = self._walk(item, copy, depth - 1)
                     else:
-                        new = self._tag("$dict", pairs(item), depth)[0]
-                    self._open.discard(id(item))
+                        new = self._tag("$dict", pairs(copy), depth)
+                    if checked:
+                        self._open.discard(id(item))
+                    if len(item) != len(copy):
+                        raise Fault(_CHANGED)
                 else:
                     new = self._leaf(item, kind, depth)
                 if new is not item:
                     changes[index] = new
         except Fault as fault:
-            fault.steps.append(_place(container, index))
+            fault.steps.append(_place(own, index))
             raise
-        if len(container) != len(values):
-            raise Fault(_CHANGED)
         if not changes:
-            return container
-        out: Any = container.copy()
-        keys = range(len(values)) if is_list else list(container)
-        for index, new in changes.items():
-            out[keys[index]] = new
-        return out
+            return own if checked else container
+        if values is own:
+            for index, new in changes.items():
+                own[index] = new
+        else:
+            keys = list(own)
+            for index, new in changes.items():
+                own[keys[index]] = new
+        return own
 
     def _suspects(self, values: list[Any], depth: int) -> Iterable[int]:
-        """Which elements to look at: of a long list not those that the scan finds in order."""
-        if self._checked or len(values) <= _CHUNK:
-            return range(len(values))
+        """Which elements of a long list are not all in order with their neighbours."""
         return [
             index
             for start in range(0, len(values), _CHUNK)
-            if trap_among(values[start : start + _CHUNK], depth, self._session)
+            if trap_among(values[start : start + _CHUNK], depth)
             for index in range(start, min(start + _CHUNK, len(values)))
         ]
 
@@ -158,7 +168,7 @@ class Plain:
             tag, text = "$str", escaped(item)
         else:
             return self._object(item, kind, depth)
-        return self._tag(tag, text, depth)[0]
+        return self._tag(tag, text, depth)
 
     def _enter(self, item: object) -> None:
         if id(item) in self._open:
@@ -177,40 +187,41 @@ class Plain:
     def _object(self, item: Any, kind: type, depth: int) -> Any:
         session = self._session
         try:
-            fast = FAST.get(kind) or session.fast(kind)
-            convert = fast or EXACT.get(kind) or session.converter(kind)
+            convert = EXACT.get(kind) or session.converter(kind)
         except TypeError:  # a class whose metaclass has no __hash__
-            fast = convert = None
+            convert = None
         if convert is None:
             raise refusal(item, kind)
-        name = id(item)
-        if fast is not None and session.depths.get(name, depth + 1) <= depth:
-            return item
         if self._checked:
             self._enter(item)
-        form = convert(item)
-        ((tag, content),) = form.items()
-        tagged, changed = self._tag(tag, content, depth)
-        self._open.discard(name)
-        if fast is None or changed:
-            return tagged
-        session.depths[name] = depth
-        session.forms[name] = form
-        return item
+        ((tag, content),) = convert(item).items()
+        tagged = self._tag(tag, content, depth)
+        self._open.discard(id(item))
+        return tagged
 
-    def _tag(self, tag: str, content: Any, depth: int) -> tuple[dict[str, Any], bool]:
-        """A tag around its encoded content, and whether that differs from the content."""
+    def _tag(self, tag: str, content: Any, depth: int) -> dict[str, Any]:
+        """A tag around its encoded content."""
         if not depth:
             raise Fault(_TOO_DEEP)
         self.tagged = True
+        if type(content) is str and content.isascii():
+            return {tag: content}
+        own = [content]
+        steps = 1
         try:
-            new = self._walk([content], depth - 1)[0]
+            if tag == "$object" and depth > 1:
+                # A dict made for this. The same without the list around it: most tags are these.
+                steps = 0
+                new = self._walk(content, content, depth - 2)
+            else:
+                new = self._walk(own, own, depth - 1)[0]
         except Fault as fault:
-            del fault.steps[-1:]
+            if steps:
+                del fault.steps[-1:]
             fault.within(tag, content)
             raise
         if tag == "$set" or tag == "$frozenset":
             # A set has no order of its own: sort by the written bytes, so that equal sets of
             # two processes give equal files.
             new = sorted(new, key=self._dumps)
-        return {tag: new}, new is not content
+        return {tag: new}

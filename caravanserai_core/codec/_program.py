@@ -101,7 +101,7 @@ class Dataclass(Plan):
                 )
 
     def content(self, value: Any) -> object:
-        own = own_attributes(value)
+        own = own_attributes(value).copy()  # another thread may change it after this look at it
         if self._plain and tuple(own) == self._names:
             return own
         for name in own:

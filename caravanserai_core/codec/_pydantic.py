@@ -50,7 +50,7 @@ class Model(Plan):
     def content(self, value: Any) -> object:
         get = object.__getattribute__
         try:
-            fields = get(value, "__dict__")
+            fields = get(value, "__dict__").copy()
             names, extra, private = (
                 get(value, f"__pydantic_{part}__") for part in ("fields_set", "extra", "private")
             )

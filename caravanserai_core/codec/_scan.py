@@ -3,8 +3,11 @@
 orjson changes five things silently: an exact tuple becomes a list, nan and infinity become
 null, every Enum becomes its value, a UUID its text, and a dict that looks like one of our tags
 would be read back as that tag (orjson 3.13; the tests guard each). Everything else that JSON
-cannot hold makes orjson raise or ask `default`. So it is enough to look for those five, which
-costs about as much as orjson itself; only a value that has one takes the slow encoder.
+cannot hold makes orjson raise. So it is enough to look for those five and for objects, which
+costs about as much as orjson itself; only a value that has one takes the explicit encoder.
+
+The value may be changed by other threads meanwhile. Whatever that does to an iteration ends as a
+RuntimeError, or as one of the answers here.
 """
 
 from __future__ import annotations
@@ -12,13 +15,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from caravanserai_core.codec._tags import FAST
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
-
-    from caravanserai_core.codec._types import Session
 
 __all__ = ["DEEPEST", "trap_among", "trapped"]
 
@@ -32,27 +31,25 @@ _DICTS = frozenset({dict})
 _FEW = 12
 
 
-def trapped(value: Any, session: Session) -> bool:
-    """Whether a value needs the slow encoder.
+def trapped(value: Any) -> bool:
+    """Whether a value needs the explicit encoder.
 
     Args:
         value: any value.
-        session: gets the stored form of each object that is met.
 
     Returns:
-        True if it holds anything that orjson would change, or is too deep. The slow encoder
-        then keeps or refuses it.
+        True if it holds anything that orjson would change or not write, or is too deep. The
+        explicit encoder then keeps or refuses it.
     """
-    return trap_among((value,), DEEPEST, session)
+    return trap_among((value,), DEEPEST)
 
 
-def trap_among(values: Any, depth: int, session: Session) -> bool:
+def trap_among(values: Any, depth: int) -> bool:
     """Whether one of the elements of a container is a trap.
 
     Args:
         values: the elements of a list or the values of a dict.
         depth: levels of JSON left for each of them.
-        session: see `trapped`.
     """
     if len(values) > _FEW:
         kinds = set(map(type, values))
@@ -61,7 +58,7 @@ def trap_among(values: Any, depth: int, session: Session) -> bool:
         if kinds == _FLOATS:
             return _floats(values)
         if kinds == _DICTS:
-            return _rows(values, depth, session)
+            return _rows(values, depth)
     for item in values:
         kind = type(item)
         if kind is str or kind is int or item is None or kind is bool:
@@ -72,60 +69,44 @@ def trap_among(values: Any, depth: int, session: Session) -> bool:
                 for key in item:
                     if type(key) is str and key[:1] == "$":
                         return True
-            if not depth or trap_among(item.values(), depth - 1, session):
+            if not depth or trap_among(item.values(), depth - 1):
                 return True
         elif kind is list:
-            if not depth or trap_among(item, depth - 1, session):
+            if not depth or trap_among(item, depth - 1):
                 return True
         elif kind is float:
             if item - item:
                 return True
-        elif _object(item, kind, depth, session):
+        else:
             return True
     return False
 
 
 def _floats(values: Iterable[float]) -> bool:
     """Whether a nan or an infinity is among floats: one sum is cheaper than looking at each."""
-    total = sum(values)
+    try:
+        total = sum(values)
+    except TypeError:  # another thread has put something else there
+        return True
     if total - total:
         # Either a trap, or large finite numbers whose sum is not finite.
-        return any(item - item for item in values)
+        return any(type(item) is not float or item - item for item in values)
     return False
 
 
-def _rows(values: Iterable[dict[str, Any]], depth: int, session: Session) -> bool:
+def _rows(values: Iterable[dict[str, Any]], depth: int) -> bool:
     """The elements of a long list of dicts, such as a chat: one pass over all their values."""
     if not depth:
         return True
-    if 1 in map(len, values):
-        for row in values:
-            if len(row) == 1:
-                for key in row:
-                    if type(key) is str and key[:1] == "$":
-                        return True
-    cells = chain.from_iterable(map(dict.values, values))
-    rest = [item for item in cells if type(item) not in _ATOMS]
-    return bool(rest) and trap_among(rest, depth - 1, session)
-
-
-def _object(item: Any, kind: type, depth: int, session: Session) -> bool:
-    """Whether an object of another type is a trap; if not, its stored form is kept."""
     try:
-        convert = FAST.get(kind) or session.fast(kind)
-    except TypeError:  # a class whose metaclass has no __hash__
+        if 1 in map(len, values):
+            for row in values:
+                if len(row) == 1:
+                    for key in row:
+                        if type(key) is str and key[:1] == "$":
+                            return True
+        cells = chain.from_iterable(map(dict.values, values))
+        rest = [item for item in cells if type(item) not in _ATOMS]
+    except TypeError:  # another thread has put something else there
         return True
-    if convert is None:
-        return True
-    name = id(item)
-    known = session.forms.get(name)
-    if known is not None and session.depths[name] <= depth:
-        return False
-    if not depth:
-        return True
-    form = convert(item)
-    if trap_among(form.values(), depth - 1, session):
-        return True
-    session.depths[name] = depth
-    session.forms[name] = form
-    return False
+    return bool(rest) and trap_among(rest, depth - 1)

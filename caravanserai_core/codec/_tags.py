@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXACT",
-    "FAST",
     "READERS",
     "escaped",
     "float_text",
@@ -216,20 +215,14 @@ def _read_set(content: object) -> set[Any]:
 
 # --- the tables -------------------------------------------------------------------------------
 
-FAST: dict[type, Callable[[Any], dict[str, Any]]] = {
-    **_values.FAST,
+EXACT: dict[type, Callable[[Any], dict[str, Any]]] = {
+    **_values.WRITERS,
     bytes: lambda value: {"$bytes": base64_text(value)},
     bytearray: lambda value: {"$bytearray": base64_text(value)},
     deque: _deque,
     OrderedDict: _ordereddict,
     Counter: _counter,
     defaultdict: _defaultdict,
-}
-"""Writers of exact types that orjson hands to `default`: they need no explicit encoder."""
-
-EXACT: dict[type, Callable[[Any], dict[str, Any]]] = {
-    **FAST,
-    **_values.TRAPS,
     tuple: lambda value: {"$tuple": list(value)},
     set: lambda value: {"$set": list(value)},
     frozenset: lambda value: {"$frozenset": list(value)},

@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import weakref
-from enum import EnumMeta
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,11 @@ def register_type(
         UsageError: if it is no class, or another class has one of these names.
     """
     if cls is None:
-        return lambda decorated: register_type(decorated, name=name, aliases=aliases)
+        return lambda decorated: _register(decorated, name, aliases, decorates=True)
+    return _register(cls, name, aliases, decorates=False)
+
+
+def _register(cls: Any, name: str | None, aliases: Iterable[str], *, decorates: bool) -> Any:
     if not isinstance(cls, type):
         raise UsageError("register_type: the first argument must be a class")
     others = [aliases] if isinstance(aliases, str) else list(aliases)
@@ -74,7 +77,7 @@ def register_type(
             'found by; give it one: register_type(cls, name="...")'
         )
     with _lock:
-        _claim(cls, others if name is None else [name, *others])
+        _claim(cls, others if name is None else [name, *others], decorates=decorates)
         if name is not None:
             _names[cls] = name
     return cls
@@ -105,21 +108,22 @@ def register_codec(
     if is_secret(cls):
         raise UsageError(f"register_codec: {type_name(cls)} is a secret, which no file may hold")
     with _lock:
-        _claim(cls, [name])
+        _claim(cls, [name], decorates=False)
         _names[cls] = name
         _codecs[cls] = _Codec(cls, encode, decode)
         _plans.pop(cls, None)
 
 
-def _claim(cls: type, names: list[Any]) -> None:
+def _claim(cls: type, names: list[Any], *, decorates: bool) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise UsageError("register_type: a name must be a non-empty string")
         other = _classes.get(name, cls)
-        if other is not cls and _own_name(other) != _own_name(cls):
+        if other is not cls and not _replaces(cls, other, decorates=decorates):
+            which = "another class " if _own_name(other) == _own_name(cls) else ""
             raise UsageError(
                 f"register_type: the name {clean(name)!r} already belongs to "
-                f"{type_name(other)}; choose another"
+                f"{which}{type_name(other)}; choose another"
             )
     for name in names:
         other = _classes.get(name, cls)
@@ -129,6 +133,18 @@ def _claim(cls: type, names: list[Any]) -> None:
             _codecs.pop(other, None)
             _plans.pop(other, None)
         _classes[name] = cls
+
+
+def _replaces(cls: type, other: type, *, decorates: bool) -> bool:
+    """Whether a class is `other` defined again, by a reload or a second run of a notebook's cell.
+
+    Two classes that a function or `namedtuple` has made under one name are not. A decorator runs
+    before its class gets the name, so what stands there now says nothing about it.
+    """
+    module, qualname = _own_name(cls)
+    if _own_name(other) != (module, qualname) or "<locals>" in qualname:
+        return False
+    return decorates or _locate(module, qualname) is cls
 
 
 class _Codec(_program.Plan):
@@ -194,28 +210,12 @@ def _locate(module: str, qualname: str) -> object:
 
 
 class Session:
-    """The types met while one value is encoded, each looked up once.
+    """The types met while one value is encoded, each looked up once."""
 
-    Attributes:
-        forms: the stored form of each object that the scan has met, by `id`.
-        depths: the levels that were left for it.
-    """
-
-    __slots__ = ("_converters", "depths", "forms")
+    __slots__ = ("_converters",)
 
     def __init__(self) -> None:
-        self.forms: dict[int, dict[str, Any]] = {}
-        self.depths: dict[int, int] = {}
         self._converters: dict[type, Callable[[Any], dict[str, Any]] | None] = {}
-
-    def clear(self) -> None:
-        """Forget all objects."""
-        self.forms.clear()
-        self.depths.clear()
-
-    def fast(self, cls: type) -> Callable[[Any], dict[str, Any]] | None:
-        """As `converter`, but None for what orjson does not hand to `default`: any Enum."""
-        return None if isinstance(cls, EnumMeta) else self.converter(cls)
 
     def converter(self, cls: type) -> Callable[[Any], dict[str, Any]] | None:
         """What makes the stored form of an object of this exact class; None if nothing does.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     MomentT = TypeVar("MomentT", dt.datetime, dt.time)
 
-__all__ = ["FAST", "LATE", "READERS", "TRAPS"]
+__all__ = ["LATE", "READERS", "WRITERS"]
 
 # --- dates ------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ def _read_path(content: object) -> object:
 
 # --- the tables -------------------------------------------------------------------------------
 
-FAST: dict[type, Callable[[Any], dict[str, Any]]] = {
+WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     dt.datetime: lambda value: _moment("$datetime", value),
     dt.date: lambda value: {"$date": value.isoformat()},
     dt.time: lambda value: _moment("$time", value),
@@ -189,11 +189,9 @@ FAST: dict[type, Callable[[Any], dict[str, Any]]] = {
     dt.timezone: _timezone,
     complex: lambda value: {"$complex": [value.real, value.imag]},
     range: lambda value: {"$range": [value.start, value.stop, value.step]},
+    uuid.UUID: _uuid,
 }
-"""Writers of exact types that orjson hands to `default`."""
-
-TRAPS: dict[type, Callable[[Any], dict[str, Any]]] = {uuid.UUID: _uuid}
-"""Writers of exact types that orjson would write in its own way."""
+"""Writers of exact types."""
 
 LATE: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "Decimal": ("decimal", lambda value: {"$decimal": str(value)}),

@@ -35,5 +35,5 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     if scheme == "file":
         from urllib.parse import unquote
 
-        return FileStore(unquote(rest))
+        return FileStore(unquote(rest.removeprefix("localhost")))
     raise UsageError(f"no store for {scheme}:// in this version. Use a folder, or a file:// URL.")

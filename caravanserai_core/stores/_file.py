@@ -13,16 +13,19 @@ of calls and what a crash between any two of them leaves behind.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
+import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused
 from caravanserai_core.names import folder_name
+from caravanserai_core.quoting import visible
 from caravanserai_core.stores import _folder, _legacy
 from caravanserai_core.stores._lock import RunLock
 from caravanserai_core.stores._reader import RunReader
-from caravanserai_core.stores._seam import Files
+from caravanserai_core.stores._seam import READ, Files
 from caravanserai_core.stores._segments import segment_path
 from caravanserai_core.stores._writer import RunWriter, write_notes
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from caravanserai_core.records import Record
+
+_log = logging.getLogger("caravanserai")
+
+_NOTE = re.compile(r"waypoint-\d+\.md")
+_LARGEST_NOTE = 64 << 20  # bytes; nothing that is larger is one
 
 SEGMENT_SIZE = 1 << 20
 """Bytes; a segment is closed at a full record once it is larger, and 4 × the state."""
@@ -181,11 +189,24 @@ class FileStore(Store):
                 write_notes(self._files, path, shown)
 
     def get_note(self, run_id: str, name: str) -> str | None:
+        path = self.folder(run_id)
         try:
-            with open(f"{self.folder(run_id)}/{name}", "rb") as file:
-                return file.read().decode("utf-8", "replace")
+            if name == "latest.md" and stat.S_ISLNK(self._files.lstat(f"{path}/{name}").st_mode):
+                name = self._files.readlink(f"{path}/{name}")
+                if not _NOTE.fullmatch(name):
+                    return None
+            fd = self._files.open(f"{path}/{name}", READ)
         except OSError:
             return None
+        try:
+            found = self._files.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_NOTE:
+                return None
+            return self._files.read(fd, found.st_size, 0).decode("utf-8", "replace")
+        except OSError:
+            return None
+        finally:
+            _folder.close(self._files, fd)
 
     def delete(self, run_id: str) -> bool:
         path = self.folder(run_id)
@@ -223,8 +244,13 @@ class FileStore(Store):
             return
         for name in names:
             if name.startswith(_DELETED):
-                with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+                try:
                     _folder.remove_tree(self._files, f"{self.root}/{name}")
+                except FileNotFoundError:
+                    continue  # somebody else removes it too
+                except OSError as error:
+                    # The run is deleted all the same; the next deletion tries again.
+                    _log.warning("%s cannot be removed: %s", visible(name), error.strerror)
 
     def legacy(self, run_id: str) -> _legacy.Legacy | None:
         return _legacy.find(self.root, run_id)

@@ -246,12 +246,11 @@ def write_all(files: Files, fd: int, data: bytes) -> None:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Remove a folder and what is in it, following no link."""
+    """Remove a folder and what is in it; a link is removed and never followed."""
+    if not stat.S_ISDIR(files.lstat(path).st_mode):
+        files.unlink(path)
+        return
     for name in files.listdir(path):
-        target = f"{path}/{name}"
         with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
-            if stat.S_ISDIR(files.lstat(target).st_mode):
-                remove_tree(files, target)
-            else:
-                files.unlink(target)
+            remove_tree(files, f"{path}/{name}")
     files.rmdir(path)

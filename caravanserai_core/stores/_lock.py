@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from caravanserai_core import signals
 from caravanserai_core.errors import StoreBusy
 from caravanserai_core.quoting import visible
 from caravanserai_core.stores._folder import close, failed, make_folders, typed
@@ -82,7 +83,7 @@ class RunLock:
                     "if it is stopped."
                 )
             deadline = deadline or time.monotonic() + self._timeout
-            time.sleep(_POLL * (0.5 + os.urandom(1)[0] / 256))
+            signals.sleep(_POLL * (0.5 + os.urandom(1)[0] / 256))
 
     def __exit__(self, *_: object) -> None:
         self._release(self._fd)

@@ -70,8 +70,10 @@ _ALWAYS = (
     | getattr(os, "O_NOINHERIT", 0)
     | getattr(os, "O_BINARY", 0)
 )
-READ = os.O_RDONLY | _ALWAYS
-APPEND = os.O_RDWR | os.O_APPEND | _ALWAYS
+# A pipe that somebody planted must not make an open wait; on a file it changes nothing.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+READ = os.O_RDONLY | _ALWAYS | _NO_WAIT
+APPEND = os.O_RDWR | os.O_APPEND | _ALWAYS | _NO_WAIT
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 # One call reads at most 2 GiB on Linux; below that only the end of a file makes it short.
 _LARGE = 1 << 30

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     """read(offset, size) -> bytes"""
 
 _CHUNK = 1 << 20
+_FIRST = 1 << 16  # who asks for the first record alone does not read a megabyte
 _WINDOW = 1 << 14
 BOM = b"\xef\xbb\xbf"
 _HEAD = rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?"kind":"waypoint","waypoint":'
 _WAYPOINT = re.compile(rb"\n" + _HEAD + rb"(\d+),")
-_SEQ = re.compile(rb'(?:\xef\xbb\xbf)?\{"len":\[\d+,\d+\],"seq":(\d+),')
+_SUM = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":\d+)?\}\r?\n\Z')
 
 
 class Place(NamedTuple):
@@ -99,7 +100,7 @@ def scan(
 
     Memory is bounded by the largest record, or, without `bodies`, by the largest head.
     """
-    position, chunk = start, _CHUNK
+    position, chunk = start, _FIRST
     while position < end:
         buffer = read(position, min(chunk, end - position))
         at = 0
@@ -207,12 +208,13 @@ def _end_in(buffer: bytes, segment: int, path: str, base: int) -> End | None:
             at -= 1
         if at < 0 and base:
             return None
-        if [member.seq for member in group] == list(range(begin, begin + count)):
+        seqs = [member.seq for member in group]
+        if len(seqs) == count and seqs == list(range(begin, begin + count)):
             if len(group) == index - at + 1:
-                _check_order(lines[at - 1][1] if at > 0 else b"", group[0], path)
+                _check_order(buffer[: lines[at][0]], group[0], path)
                 offset, text, newline = lines[index]
                 return End(group, base + offset + len(text) + newline, newline)
-        elif [member.seq for member in group] != sorted({member.seq for member in group}):
+        elif seqs != sorted(set(seqs)):
             raise Damaged(_out_of_order(path, group[0].place.offset))
         # The rest of this append is missing or torn: none of it counts.
         begun = at >= 0 and group[0].seq == begin
@@ -224,9 +226,15 @@ def _end_in(buffer: bytes, segment: int, path: str, base: int) -> End | None:
 
 
 def _check_order(before: bytes, first: Record, path: str) -> None:
-    """Check that the line before an append has a lower number: nobody swapped or doubled lines."""
-    match = _SEQ.match(before)
-    if match is not None and int(match[1]) >= first.seq:
+    """Check that an append is chained to the line before it: nobody moved or removed lines.
+
+    Args:
+        before: bytes that end with the line before it, as far as they were read.
+        first: the append's first record.
+        path: the segment.
+    """
+    match = _SUM.search(before[-SUFFIX_MAX - 4 :])
+    if match is not None and match[1].decode() != first.head["prev"]:
         raise Damaged(_out_of_order(path, first.place.offset))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import JournalDamaged, StoreRefused
@@ -75,7 +76,7 @@ class RunFolder:
         """Open a segment, following no link."""
         name = segment_path(self.path, segment)
         try:
-            return self.files.open(name, flags)
+            fd = self.files.open(name, flags)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -84,6 +85,17 @@ class RunFolder:
                     f"{visible(name)} is a link; a journal is never followed through one."
                 ) from None
             raise failed("the journal cannot be opened", name, error) from error
+        regular = False
+        try:
+            regular = stat.S_ISREG(self.files.fstat(fd).st_mode)
+        except OSError as error:
+            raise failed("the journal cannot be read", name, error) from error
+        finally:
+            if not regular:
+                close(self.files, fd)
+        if not regular:
+            raise StoreRefused(f"{visible(name)} is no file; somebody put it in a journal's place.")
+        return fd
 
     def last_segment(self) -> int:
         """Return the highest segment number; they are dense, so no folder is listed."""

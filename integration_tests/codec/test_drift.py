@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from caravanserai_core.codec import decode, encode, register_codec, register_type
-from caravanserai_core.errors import SchemaMismatch, UnknownType, UnserialisableState
+from caravanserai_core.errors import SchemaMismatch, UnknownType, UnserialisableState, UsageError
 from integration_tests.support import ROOT
 
 PRELUDE = """
@@ -249,7 +249,9 @@ def test_stable_name_works_in_both_directions(app: Any) -> None:
     # The new program: the class is elsewhere and has another name there.
     sys.modules.pop("drift_app_old")
     new = app("drift_app_old", source.replace("class X", "class Order"))
-    new.Order.__qualname__ = "X"  # so that it takes the name over, as a new process would
+    # So that it takes the name over, as a new process would.
+    new.Order.__qualname__ = "X"
+    new.X = new.Order  # type: ignore[attr-defined]
     register_type(new.Order, name="drift-order")
     again: Any = decode(*from_old)
     assert type(again[0]) is new.Order
@@ -280,22 +282,54 @@ def test_decorator_registers() -> None:
     assert decode(data.replace(b"drift-decorated", b"drift-old"), tagged) == Inside(1)
 
 
-def test_class_that_was_defined_again_takes_the_name_over() -> None:
+def test_class_that_was_defined_again_takes_the_name_over(app: Any) -> None:
     """A second run of a notebook's cell: new objects are kept, those of the old class refused."""
+    body = "@dataclasses.dataclass\nclass Cell:\n    a: int\n"
+    cells = {
+        "drift-cell": 'from caravanserai import register_type\n@register_type(name="drift-cell")\n'
+        + body,
+        "drift-call": "from caravanserai import register_type\n"
+        + body
+        + 'register_type(Cell, name="drift-call")\n',
+    }
+    for name, source in cells.items():
+        notebook = app(f"{name}-notebook".replace("-", "_"), "")
+        exec(source, notebook.__dict__)
+        old = notebook.Cell
+        exec(source, notebook.__dict__)
+        new = notebook.Cell
+        assert new is not old
+        assert type(decode(*encode(new(1)))) is new
+        with pytest.raises(UnserialisableState, match=r"module|alias"):
+            encode(old(1))
+
+
+def test_second_class_of_one_function_does_not_take_the_name_over() -> None:
+    """Two living classes that only share their `f.<locals>.X` are not one class."""
+    import collections
     import dataclasses
 
-    def cell() -> Any:
-        @register_type(name="drift-cell")
+    def make() -> Any:
         @dataclasses.dataclass
-        class Cell:
+        class Made:
             a: int
 
-        return Cell
+        return Made
 
-    old, new = cell(), cell()
-    assert type(decode(*encode(new(1)))) is new
-    with pytest.raises(UnserialisableState, match="register_type"):
-        encode(old(1))
+    first, second = make(), make()
+    register_type(first, name="drift-made")
+    with pytest.raises(UsageError, match="already belongs to another class"):
+        register_type(second, name="drift-made")
+    with pytest.raises(UsageError, match="already belongs to another class"):
+        register_type(name="drift-made")(second)
+    with pytest.raises(UsageError, match="already belongs to another class"):
+        register_codec(second, name="drift-made", encode=vars, decode=lambda _: second(1))
+    register_type(first, name="drift-made")
+    assert type(decode(*encode(first(1)))) is first
+    one, two = collections.namedtuple("Twin", "a"), collections.namedtuple("Twin", "b")  # type: ignore[misc]  # noqa: PYI024
+    register_type(one, name="drift-twin")
+    with pytest.raises(UsageError, match="already belongs to another class"):
+        register_type(two, name="drift-twin")
 
 
 def test_reloaded_module_gives_the_new_class(app: Any) -> None:

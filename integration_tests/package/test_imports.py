@@ -94,6 +94,7 @@ CORE = (
         "turns",
         "reading",
         "listing",
+        "signals",
         "survey",
         "run",
         "verify",

@@ -212,8 +212,7 @@ def test_what_a_deletion_left_is_removed_by_the_next_one(tmp_path: Path) -> None
     steps(2)(store)
     checkpoint("other", {}, store=store)
     seam.arm(3, OSError(errno.EIO, "I/O"), only="unlink")
-    with pytest.raises(StoreFailed, match="cannot be deleted"):
-        store.delete(RUN)
+    assert store.delete(RUN), "the run is gone, whatever became of its files"
     assert newest(tmp_path / "runs") is None
     assert [info.run_id for info in list_runs(store=store)] == ["other"]
     assert list((tmp_path / "runs").glob(".deleted-*"))

@@ -1,0 +1,66 @@
+"""Signals wait while a run is written: some tenths of a millisecond.
+
+Python runs signal handlers in the main thread, between any two steps of it. One that raises (^C) or
+saves would find an append half done. So while the main thread works on a run, the signals that
+programs handle are held back; they arrive when it is done, or while it waits for another process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+# Not those by which the system reports an error of the program itself: they must not wait.
+_HELD = {
+    number
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2")
+    if (number := getattr(signal, name, None)) is not None
+}
+
+_before: set[int] | None = None
+"""What was blocked before the main thread began to hold; None while it does not."""
+
+
+def hold() -> bool:
+    """Hold signals back from the main thread; returns whether this call began it."""
+    global _before
+    if (
+        sys.platform == "win32"
+        or _before is not None
+        or threading.get_ident() != threading.main_thread().ident
+    ):
+        return False
+    _before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _HELD))
+    return True
+
+
+def let() -> None:
+    """Let the signals come that were held back; for who got True from `hold`."""
+    global _before
+    before, _before = _before, None
+    if sys.platform != "win32" and before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def sleep(seconds: float) -> None:
+    """Wait, and let signals come meanwhile: nothing is half done here."""
+    held = _before is not None and threading.get_ident() == threading.main_thread().ident
+    if held:
+        let()
+    try:
+        time.sleep(seconds)
+    finally:
+        if held:
+            hold()
+
+
+def _after_fork() -> None:
+    global _before
+    _before = None  # a forked thread brings its own mask, and is the main one from now on
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
