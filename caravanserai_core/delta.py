@@ -42,16 +42,20 @@ _LOOSE: Final = 8 * 1024
 _CHUNK: Final = 1 << 16
 """Bytes that are compared at once."""
 
-_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+# Possessive only where single characters repeat: before Python 3.11.5 others may match wrongly.
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*"'
 
 
 def _nested(depth: int) -> bytes:
     inner = b"|" + _nested(depth - 1) if depth else b""
-    return rb'[\[{](?:[^\[\]{}"]++|%b%b)*+[\]}]' % (_STRING, inner)
+    return rb'[\[{][^\[\]{}"]*+(?:(?:%b%b)[^\[\]{}"]*+)*[\]}]' % (_STRING, inner)
 
 
-_ITEM: Final = re.compile(rb'(?:[^\[\]{}",]++|%b|%b)[,\]]' % (_STRING, _nested(5)), re.DOTALL)
-"""An item of an encoded list and what follows it; no containers deeper than six levels."""
+_ITEM: Final = re.compile(rb'(?:(?:[^\[\]{}",]++|%b|%b)[,\]])?' % (_STRING, _nested(5)), re.DOTALL)
+"""An item of an encoded list and what follows it, or nothing.
+
+Nothing is found where there is none, or it holds more than six levels of containers.
+"""
 
 
 class Op(NamedTuple):
@@ -209,6 +213,7 @@ def _appended(rest: bytes, path: str) -> list[Op]:
 def _items(data: bytes) -> list[bytes]:
     """Split an encoded list; no moment holds all items both decoded and encoded."""
     tree = orjson.loads(data)
+    del data
     tree.reverse()
     return [_tight(orjson.dumps(tree.pop())) for _ in range(len(tree))]
 
@@ -260,10 +265,11 @@ def _moved_on(old: bytes, new: bytes) -> tuple[int, int, bytes] | None:
         these in `new`.
     """
     match = _ITEM.match(new, 1)
-    if match and old.find(b"," + match.group()[:-1]) < 0:
+    lead = match.group()[:-1] if match else b""
+    if lead and old.find(b"," + lead) < 0:
         return None
     items = _items(old)
-    first = _items(match.group()[:-1].join((b"[", b"]")) if match else new)[:1]
+    first = _items(b"[%b]" % lead if lead else new)[:1]
     index = items.index(first[0]) if first and first[0] in items else 0
     if not index:
         return None
@@ -291,8 +297,8 @@ def _differing(old: bytes, new: bytes) -> tuple[int, int, int]:
     suffix = len(old) - _common_end(old, new, short - prefix)
     head, begin, at = 0, 1, 1
     for match in _ITEM.finditer(old, 1):
-        if match.start() != at:
-            return 0, 1, len(old) - 1
+        if match.end() == at:
+            break
         at = match.end()
         if at <= prefix:
             head += 1

@@ -123,7 +123,9 @@ def pieces(
     may be called again, if a try met something that only the explicit encoder can keep.
 
     orjson is never given a `default`: it borrows what it reads, and while it calls back into
-    Python another thread may free just that. Without it nothing can come between.
+    Python another thread may free just that. One gap is left: it asks an Enum for its value by
+    Python code, so an Enum that another thread puts into plain data after the scan can still
+    crash the interpreter if the data is changed at that very moment.
 
     Args:
         value: the value.
