@@ -218,6 +218,9 @@ def render(number: int, time: str, note: Note, *, since: tuple[str, ...] = ()) -
         since: what began or happened after it, an item each; for the live note only.
     """
     head = title(number, time) if number else "# No waypoint yet"
+    if note.plain and not since:
+        text = _BLANK.sub("", prose(note.summary)).rstrip("\n")
+        return f"{head}\n\n{text}\n" if text else f"{head}\n"
     parts = [head, _BLANK.sub("", prose(note.summary)).rstrip("\n")]
     if since:
         if len(since) == 1 and "\n" not in since[0]:

@@ -12,6 +12,10 @@ import signal
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 # Not those by which the system reports an error of the program itself: they must not wait.
 _HELD = {
@@ -19,6 +23,12 @@ _HELD = {
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2")
     if (number := getattr(signal, name, None)) is not None
 }
+
+if sys.platform != "win32":
+    # Python's wrapper turns each number of the mask into an enum, ten times the cost of the call.
+    _mask: Callable[[int, Iterable[int]], Iterable[int]] = getattr(
+        signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask
+    )
 
 _before: set[int] | None = None
 """What was blocked before the main thread began to hold; None while it does not."""
@@ -33,7 +43,7 @@ def hold() -> bool:
         or threading.get_ident() != threading.main_thread().ident
     ):
         return False
-    _before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _HELD))
+    _before = set(_mask(signal.SIG_BLOCK, _HELD))
     return True
 
 
@@ -42,7 +52,7 @@ def let() -> None:
     global _before
     before, _before = _before, None
     if sys.platform != "win32" and before is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _mask(signal.SIG_SETMASK, before)
 
 
 def sleep(seconds: float) -> None:

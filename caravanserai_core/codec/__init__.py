@@ -26,7 +26,7 @@ from caravanserai_core.errors import UnserialisableState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     T = TypeVar("T")
 

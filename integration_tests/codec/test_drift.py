@@ -326,8 +326,8 @@ def test_second_class_of_one_function_does_not_take_the_name_over() -> None:
         register_codec(second, name="drift-made", encode=vars, decode=lambda _: second(1))
     register_type(first, name="drift-made")
     assert type(decode(*encode(first(1)))) is first
-    one: Any = collections.namedtuple("Twin", "a")  # type: ignore[misc]
-    two: Any = collections.namedtuple("Twin", "b")  # type: ignore[misc]
+    one: Any = collections.namedtuple("Twin", "a")  # type: ignore[name-match]
+    two: Any = collections.namedtuple("Twin", "b")  # type: ignore[name-match]
     register_type(one, name="drift-twin")
     with pytest.raises(UsageError, match="already belongs to another class"):
         register_type(two, name="drift-twin")
