@@ -110,8 +110,9 @@ class FileStore(Store):
             if not _folder.check_run_folder(self._files, path):
                 _folder.make_folders(self._files, self.root, path)
         try:
-            with RunLock(self._files, self.root, path, self.timeout, create=known is None) as lock:
-                return RunWriter(self._files, path).append(lock, known, epoch, seal)
+            lock = RunLock(self._files, self.root, path, self.timeout, create=known is None)
+            with lock as fd:
+                return RunWriter(self._files, path, lock.size).append(fd, known, epoch, seal)
         except FileNotFoundError:
             # The run was deleted since `known`: the writer has to decide, with nothing there.
             sealed = seal(None, None)

@@ -38,12 +38,15 @@ class RunLock:
         timeout: seconds to wait.
         create: whether to make the folders where they are missing.
 
+    Attributes:
+        size: bytes of the lock file when it was locked.
+
     Raises:
         FileNotFoundError: there is no run folder and `create` is false.
         StoreBusy: not free in time; names the holder.
     """
 
-    __slots__ = ("_create", "_fd", "_files", "_path", "_root", "_timeout")
+    __slots__ = ("_create", "_fd", "_files", "_path", "_root", "_timeout", "size")
 
     def __init__(self, files: Files, root: str, path: str, timeout: float, *, create: bool) -> None:
         self._files = files
@@ -52,6 +55,7 @@ class RunLock:
         self._timeout = timeout
         self._create = create
         self._fd = -1
+        self.size = 0
 
     def __enter__(self) -> int:
         deadline = 0.0
@@ -65,7 +69,7 @@ class RunLock:
                 _open_locks.add(fd)
                 with typed("the run's lock cannot be taken", name):
                     free = self._files.lock(fd)
-                    ours = free and _still_named(self._files, fd, name)
+                    ours = free and self._still_named(fd, name)
                 if ours:
                     self._fd = fd
                     return fd
@@ -99,6 +103,16 @@ class RunLock:
             except OSError as error:
                 raise failed("the run's lock cannot be opened", name, error) from error
 
+    def _still_named(self, fd: int, name: str) -> bool:
+        """Say whether the open file is still the one that has the name."""
+        mine = self._files.fstat(fd)
+        try:
+            named = self._files.stat(name)
+        except FileNotFoundError:
+            return False
+        self.size = mine.st_size
+        return mine.st_ino == named.st_ino and mine.st_dev == named.st_dev
+
     def _release(self, fd: int) -> None:
         _open_locks.discard(fd)
         try:
@@ -106,16 +120,6 @@ class RunLock:
                 self._files.unlock(fd)
         finally:
             close(self._files, fd)
-
-
-def _still_named(files: Files, fd: int, name: str) -> bool:
-    """Say whether the open file is still the one that has the name."""
-    mine = files.fstat(fd)
-    try:
-        named = files.stat(name)
-    except FileNotFoundError:
-        return False
-    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
 
 def _holder(files: Files, fd: int) -> str:

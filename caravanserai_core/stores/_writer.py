@@ -55,7 +55,17 @@ class Found(NamedTuple):
 
 
 class RunWriter(RunFolder):
-    """The folder of one run, for the holder of its lock."""
+    """The folder of one run, for the holder of its lock.
+
+    Args:
+        files: the system calls.
+        path: the folder.
+        lock_size: bytes of the lock file, which marks failed syncs; looked at when it was locked.
+    """
+
+    def __init__(self, files: Files, path: str, lock_size: int) -> None:
+        super().__init__(files, path)
+        self.lock_size = lock_size
 
     def append(
         self,
@@ -187,10 +197,9 @@ class RunWriter(RunFolder):
 
     def _broken_end(self, lock: int) -> Mark:
         """Return where the last segment ends in which a sync failed; segment 0: in none."""
-        size = self.files.fstat(lock).st_size
-        if not size:
+        if not self.lock_size:
             return Mark(0, 0)
-        found = _MARK.findall(self.files.read(lock, size, 0))
+        found = _MARK.findall(self.files.read(lock, self.lock_size, 0))
         return max((Mark(int(segment), int(end)) for segment, end in found), default=Mark(0, 0))
 
     def _begin_segment(self, segment: int, sealed: Sealed) -> tuple[Appended, int]:
