@@ -32,6 +32,13 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
             else:
                 torn = torn or item
             continue
+        if torn is None and not pending and "app" not in item.head:
+            # Nearly all records stand alone in their append: the rest of the loop is for others.
+            if before is not None and not _follows(item, before):
+                yield _gap(store, run_id, item)
+            before = item
+            yield item
+            continue
         begin, count = item.app
         out_of_place = before is not None and not _follows(item, before)
         if item.seq == begin:
@@ -59,7 +66,8 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
 
 
 def _follows(record: Record, before: Record) -> bool:
-    return bool(record.seq == before.seq + 1 and record.head["prev"] == before.sum)
+    head = record.head
+    return bool(head["prev"] == before.sum and head["seq"] == before.head["seq"] + 1)
 
 
 def _gap(store: Store, run_id: str, record: Record) -> Bad:
