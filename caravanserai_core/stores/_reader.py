@@ -135,6 +135,7 @@ class RunReader(RunFolder):
             start = first.place.offset
         chain = [record]
         if record.head.get("base") != first.waypoint:
+            start = max(0, start - 1)  # with the line break before: lines are found by it
             buffer = self.files.read(fd, end - start, start)
             lines = waypoint_lines(buffer)
             while (base := chain[-1].head.get("base")) != first.waypoint:

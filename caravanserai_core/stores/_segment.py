@@ -82,14 +82,14 @@ def read_line(line: bytes, place: Place, end: int | None = None) -> Record:
 
 
 def waypoint_lines(buffer: bytes) -> dict[int, list[int]]:
-    """Return where the lines of waypoints begin in whole lines, by waypoint number.
+    """Return where lines of waypoints begin behind a line break, by waypoint number.
 
     A line break never stands inside a record (JSON escapes it), so the beginnings of lines can be
     searched for as bytes. A damaged line may claim another's number, so there may be several.
     """
     found: dict[int, list[int]] = {}
-    for match in _WAYPOINT.finditer(b"\n" + buffer):
-        found.setdefault(int(match[1]), []).append(match.start())
+    for match in _WAYPOINT.finditer(buffer):
+        found.setdefault(int(match[1]), []).append(match.start() + 1)
     return found
 
 
