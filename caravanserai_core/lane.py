@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from caravanserai_core import codec, delta, reading
+from caravanserai_core import codec, delta, patching, reading
 
 if TYPE_CHECKING:
     from caravanserai_core.records import Record
@@ -223,10 +223,10 @@ class Lane:
         ops, kept = delta.diff(before, prepared.node)
         return self._choose(ops, self._full, store.max_chain), kept
 
-    def _choose(self, ops: list[delta.Op], full: Full, limit: int | None) -> Patch | None:
-        joined = delta.join(self._joined, ops) if self._joined is not None else None
-        if joined is not None and delta.worth_joining(joined, ops):
-            data = delta.encode_joined(joined)
+    def _choose(self, ops: list[patching.Op], full: Full, limit: int | None) -> Patch | None:
+        joined = patching.join(self._joined, ops) if self._joined is not None else None
+        if joined is not None and patching.worth_joining(joined, ops):
+            data = patching.encode_joined(joined)
             patch = Patch(data, full.waypoint, 1, self._weight + len(data), joined, None)
         else:
             patch = self._link(ops)
@@ -234,13 +234,13 @@ class Lane:
             return None
         return patch
 
-    def _link(self, ops: list[delta.Op]) -> Patch:
+    def _link(self, ops: list[patching.Op]) -> Patch:
         """Make the next patch of a chain: on the parent, or one that skips the last ones."""
-        since = delta.join(self._since, ops)
+        since = patching.join(self._since, ops)
         if since is not None and self._steps + 1 >= SKIP:
-            data = delta.encode_joined(since)
+            data = patching.encode_joined(since)
             base, chain, since = self._anchor[0], self._anchor[1] + 1, None
         else:
-            data = delta.encode_ops(ops)
+            data = patching.encode_ops(ops)
             base, chain = self.number, self._chain + 1
         return Patch(data, base, chain, self._weight + max(len(data), PATCH_CHARGE), None, since)

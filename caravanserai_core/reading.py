@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, delta, survey
+from caravanserai_core import codec, patching, survey
 from caravanserai_core.errors import (
     JournalDamaged,
     NewerFormat,
@@ -155,7 +155,7 @@ def rebuild(chain: list[Record], number: int) -> Any:
     if steps:
         patches: Any = codec.parse(b"[%b]" % b",".join([step.member("patch") for step in steps]))
         for patch in patches:
-            tree = delta.apply(tree, patch)
+            tree = patching.apply(tree, patch)
     return tree
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, delta, reading, survey
+from caravanserai_core import codec, patching, reading, survey
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.journal import Journal
 from caravanserai_core.notes import Note, render
@@ -151,7 +151,7 @@ class _Check:
             if on_parent or all(op["op"] == "replace" for op in patch):
                 # Replacements on an older base repeat what was replaced since: they may go on
                 # top of it, which spares reading the base again for each of thousands.
-                tree = delta.apply(tree, patch)
+                tree = patching.apply(tree, patch)
             else:
                 chain = self.store.chain(self.run_id, record.waypoint)
                 tree = reading.rebuild(chain, record.waypoint)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from caravanserai_core import delta
+from caravanserai_core import delta, patching
 from caravanserai_core.records import Malformed
 from integration_tests.codec.values import same
 from integration_tests.delta.judge import Refused, patched
@@ -24,7 +24,7 @@ ODD += [{"b": 2, "a": 1}]
 def patch_of(old: Any, new: Any) -> list[dict[str, Any]]:
     """Return the patch between two states that are kept by members."""
     ops, _ = delta.diff(delta.of_tree(old), delta.of_tree(new))
-    patch: list[dict[str, Any]] = orjson.loads(delta.encode_ops(ops))
+    patch: list[dict[str, Any]] = orjson.loads(patching.encode_ops(ops))
     return patch
 
 
@@ -109,7 +109,7 @@ def test_edges_of_items_are_found(
         assert len(orjson.loads(b"[%b]" % orjson.dumps(old)[begin:end])) <= len(old) - head
         patch = patch_of({"l": old}, {"l": new})
         assert same(patched({"l": old}, patch), {"l": new})
-        assert same(delta.apply(copy.deepcopy({"l": old}), patch), {"l": new})
+        assert same(patching.apply(copy.deepcopy({"l": old}), patch), {"l": new})
 
 
 def test_join_looks_at_each_path_a_bounded_number_of_times(
@@ -117,7 +117,7 @@ def test_join_looks_at_each_path_a_bounded_number_of_times(
 ) -> None:
     """Joining n operations with m earlier ones does not compare each with each."""
     looks = 0
-    parents = delta._parents
+    parents = patching._parents
 
     def counted(path: str) -> Any:
         nonlocal looks
@@ -125,16 +125,18 @@ def test_join_looks_at_each_path_a_bounded_number_of_times(
             looks += 1
             yield parent
 
-    monkeypatch.setattr(delta, "_parents", counted)
+    monkeypatch.setattr(patching, "_parents", counted)
     values = {f"/items/k{i}/n": b"1" for i in range(5000)}
-    ops = [delta.Op("replace", f"/items/k{i}/{'n' * (1 + i % 2)}", b"2") for i in range(5000)]
-    ops += [delta.Op("replace", f"/items/x{i}", b"3") for i in range(5000)]
-    joined = delta.join(values, ops)
+    ops = [patching.Op("replace", f"/items/k{i}/{'n' * (1 + i % 2)}", b"2") for i in range(5000)]
+    ops += [patching.Op("replace", f"/items/x{i}", b"3") for i in range(5000)]
+    joined = patching.join(values, ops)
     assert joined is not None
     assert len(joined) == 12_500
     assert looks <= 8 * (len(values) + len(ops))
     looks = 0
-    covered = delta.join(values, [delta.Op("replace", f"/items/k{i}", b"{}") for i in range(5000)])
+    covered = patching.join(
+        values, [patching.Op("replace", f"/items/k{i}", b"{}") for i in range(5000)]
+    )
     assert covered == {f"/items/k{i}": b"{}" for i in range(5000)}
     assert looks <= 8 * 10_000
 
@@ -151,7 +153,7 @@ def test_join_means_what_the_plain_rule_says() -> None:
                 path = "".join("/" + rng.choice(["a", "b", "ab"]) for _ in range(rng.randrange(4)))
                 if not any(_above(p, path) or _above(path, p) or p == path for p in paths):
                     paths.append(path)
-            joined = delta.join(values, [delta.Op("replace", path, b"1") for path in paths])
+            joined = patching.join(values, [patching.Op("replace", path, b"1") for path in paths])
             if any(_above(old, path) for old in values for path in paths):
                 assert joined is None
                 refused += 1
@@ -190,7 +192,7 @@ def test_moves_that_are_cheap_stay_moves() -> None:
     ):
         patch = patch_of({"l": old, "n": 1}, {"l": new, "n": 1})
         assert len(patch) == count
-        assert same(delta.apply({"l": list(old), "n": 1}, patch), {"l": new, "n": 1})
+        assert same(patching.apply({"l": list(old), "n": 1}, patch), {"l": new, "n": 1})
 
 
 def test_runs_are_applied_as_slices() -> None:
@@ -205,12 +207,12 @@ def test_runs_are_applied_as_slices() -> None:
         ),
     ):
         calls: list[int] = []
-        run = delta._apply_run
+        run = patching._apply_run
         with pytest.MonkeyPatch.context() as context:
             context.setattr(
-                delta, "_apply_run", lambda i, r, c=calls, go=run: (c.append(len(r)), go(i, r))
+                patching, "_apply_run", lambda i, r, c=calls, go=run: (c.append(len(r)), go(i, r))
             )
-            assert delta.apply({"l": list(items)}, patch) == {"l": after}
+            assert patching.apply({"l": list(items)}, patch) == {"l": after}
         assert calls == [25_000]
 
 
@@ -239,7 +241,7 @@ def test_runs_mean_what_single_operations_do() -> None:
         except Refused:
             refused += 1
             with pytest.raises(Malformed):
-                delta.apply(tree, patch)
+                patching.apply(tree, patch)
         else:
-            assert same(delta.apply(tree, patch), after)
+            assert same(patching.apply(tree, patch), after)
     assert 400 < refused < 3600

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from hypothesis import strategies as st
 
-from caravanserai_core import delta
+from caravanserai_core import delta, patching
 from caravanserai_core.records import Malformed
 from integration_tests.codec.values import same
 from integration_tests.delta.edits import KEYS, Editor
@@ -30,7 +30,7 @@ def differences(old: Any, new: Any) -> list[dict[str, Any]]:
     """Return the patch between two JSON trees as another program would read it."""
     ops, kept = delta.diff(delta.of_tree(old), delta.of_tree(new))
     assert delta.joined(kept) == orjson.dumps(new)
-    patch: list[dict[str, Any]] = orjson.loads(delta.encode_ops(ops))
+    patch: list[dict[str, Any]] = orjson.loads(patching.encode_ops(ops))
     return patch
 
 
@@ -38,7 +38,7 @@ def check(old: Any, new: Any) -> list[dict[str, Any]]:
     """Make sure that the patch leads from old to new, by the judge and by `apply`."""
     patch = differences(old, new)
     assert same(patched(old, patch), new)
-    assert same(delta.apply(copy.deepcopy(old), patch), new)
+    assert same(patching.apply(copy.deepcopy(old), patch), new)
     return patch
 
 
@@ -60,7 +60,7 @@ def test_patch_follows_edits(seed: int, thorough: bool) -> None:
     for _ in range(1000 if thorough else 100):
         new = editor.step()
         ops, shadow = delta.diff(shadow, delta.of_tree(new))
-        data = delta.encode_ops(ops)
+        data = patching.encode_ops(ops)
         assert same(patched(old, orjson.loads(data)), new)
         assert delta.joined(shadow) == orjson.dumps(new)
         whole += len(orjson.dumps(new))
@@ -116,7 +116,7 @@ def test_key_order_in_containers_that_are_compared_by_members() -> None:
     assert isinstance(split, dict), "the test needs a shadow that is split"
     moved = {"b": split["b"], "a": split["a"], "pad": split["pad"]}
     ops, kept = delta.diff(shadow, {"one": {"two": moved}})
-    new = delta.apply(copy.deepcopy(deep), orjson.loads(delta.encode_ops(ops)))
+    new = patching.apply(copy.deepcopy(deep), orjson.loads(patching.encode_ops(ops)))
     assert list(new["one"]["two"]) == ["b", "a", "pad"]
     assert delta.joined(kept) == orjson.dumps(new)
 
@@ -157,7 +157,7 @@ def test_patch_that_does_not_fit_is_refused(tree: Any, operation: dict[str, Any]
     with pytest.raises(Refused):
         patched(tree, [operation])
     with pytest.raises(Malformed):
-        delta.apply(copy.deepcopy(tree), [operation])
+        patching.apply(copy.deepcopy(tree), [operation])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_patch_that_does_not_fit_is_refused(tree: Any, operation: dict[str, Any]
 def test_patch_is_read_as_the_rfc_says(tree: Any, operation: dict[str, Any], after: Any) -> None:
     """Operations at the edges of the RFC do what it says."""
     assert same(patched(tree, [operation]), after)
-    assert same(delta.apply(copy.deepcopy(tree), [operation]), after)
+    assert same(patching.apply(copy.deepcopy(tree), [operation]), after)
 
 
 def test_joined_patches_are_one_patch_on_the_full_state() -> None:
@@ -195,23 +195,23 @@ def test_joined_patches_are_one_patch_on_the_full_state() -> None:
         else:
             state[key] = {"pad": "x" * 300, "n": rng.randrange(9)}
         ops, _ = delta.diff(delta.of_tree(before), delta.of_tree(state))
-        found = delta.join(joined, ops)
+        found = patching.join(joined, ops)
         if found is None:
-            full, joined = copy.deepcopy(before), delta.join({}, ops) or {}
+            full, joined = copy.deepcopy(before), patching.join({}, ops) or {}
         else:
             joined = found
         patch = orjson.loads(
-            delta.encode_ops([delta.Op("replace", p, v) for p, v in joined.items()])
+            patching.encode_ops([patching.Op("replace", p, v) for p, v in joined.items()])
         )
         assert same(patched(full, patch), state)
 
 
 def test_patches_that_cannot_be_joined() -> None:
     """Added and removed members, and a change inside of what was replaced, need a chain."""
-    replace = delta.Op("replace", "/a/b", b"1")
-    assert delta.join({}, [delta.Op("add", "/a", b"1")]) is None
-    assert delta.join({}, [delta.Op("remove", "/a", b"")]) is None
-    assert delta.join({"/a": b'{"b":0}'}, [replace]) is None
-    assert delta.join({"/a/b/c": b"0"}, [replace]) == {"/a/b": b"1"}
-    assert delta.join({"/a/bc": b"0"}, [replace]) == {"/a/bc": b"0", "/a/b": b"1"}
-    assert delta.join({"": b"{}"}, [replace]) is None
+    replace = patching.Op("replace", "/a/b", b"1")
+    assert patching.join({}, [patching.Op("add", "/a", b"1")]) is None
+    assert patching.join({}, [patching.Op("remove", "/a", b"")]) is None
+    assert patching.join({"/a": b'{"b":0}'}, [replace]) is None
+    assert patching.join({"/a/b/c": b"0"}, [replace]) == {"/a/b": b"1"}
+    assert patching.join({"/a/bc": b"0"}, [replace]) == {"/a/bc": b"0", "/a/b": b"1"}
+    assert patching.join({"": b"{}"}, [replace]) is None

@@ -94,6 +94,7 @@ CORE = (
         "turns",
         "reading",
         "listing",
+        "patching",
         "signals",
         "survey",
         "run",
