@@ -162,7 +162,9 @@ def test_writers_that_are_killed_stopped_and_forked_lose_nothing(
     longest = max(ack.seconds for ack in found)
     record_property("longest call", longest)
     print(f"longest call: {longest:.3f} s, deaths: {crowd.deaths}, waypoints: {len(states)}")
-    assert longest < STOP + 1.0
+    # About STOP + 0.1 s on a quiet machine. On a loaded one the processes wait for processors,
+    # not for the lock; far below the lock's time-out all the same.
+    assert longest < STOP + 5.0
 
 
 def test_a_writer_of_a_deleted_run_never_lands_in_the_next_one(
