@@ -25,6 +25,7 @@ from caravanserai_core.codec import register_codec, register_type
 from caravanserai_core.errors import (
     CaravanseraiError,
     Conflict,
+    InputChanged,
     InvalidRunId,
     JournalDamaged,
     NewerFormat,
@@ -56,6 +57,7 @@ __all__ = [
     "Conflict",
     "Entry",
     "FileStore",
+    "InputChanged",
     "InvalidRunId",
     "JournalDamaged",
     "MemoryStore",

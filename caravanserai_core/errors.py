@@ -8,6 +8,7 @@ and what to do next. `exit_code` is what the command line returns for it.
 |---|---|---|---|
 | InvalidRunId | ValueError | 2 | a run_id that is not a non-empty string |
 | UsageError | ValueError | 2 | a call whose arguments do not fit together |
+| InputChanged | ValueError | 2 | a job started again with another input than the recorded one |
 | RunNotFound | LookupError | 3 | load, history, resume of a run that does not exist |
 | WaypointNotFound | LookupError | 3 | `at=` names a waypoint the run does not have |
 | ProgramNotFound | FileNotFoundError | 3 | the program that `resume` starts is gone |
@@ -29,6 +30,7 @@ from __future__ import annotations
 __all__ = [
     "CaravanseraiError",
     "Conflict",
+    "InputChanged",
     "InvalidRunId",
     "JournalDamaged",
     "NewerFormat",
@@ -61,6 +63,12 @@ class InvalidRunId(CaravanseraiError, ValueError):
 
 class UsageError(CaravanseraiError, ValueError):
     """The arguments of a call do not fit together."""
+
+    exit_code = 2
+
+
+class InputChanged(CaravanseraiError, ValueError):
+    """A job was started again under its run_id with another input than the recorded one."""
 
     exit_code = 2
 

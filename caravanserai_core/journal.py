@@ -11,11 +11,12 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, delta, reading, survey
+from caravanserai_core import codec, compaction, delta, reading, renderer, survey
 from caravanserai_core.derive import derive
-from caravanserai_core.errors import Conflict
+from caravanserai_core.durability import Durability
+from caravanserai_core.errors import Conflict, StoreFailed, UsageError
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
 from caravanserai_core.notes import Note, render
 from caravanserai_core.opening import legacy_draft, open_body, writer
@@ -26,22 +27,40 @@ from caravanserai_core.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
+    from caravanserai_core.compaction import Heads, Keep
     from caravanserai_core.stores.base import Appended, Recent, Store, Tail
 
 _log = logging.getLogger("caravanserai")
 
 _EPOCH = 1
 
+_MOST_TRIES = 64
+"""How often an append is tried while others replace the journal, or delete the run."""
+
 _LIVE_LINES = 20
 """Most lines of "Since then" in the live note."""
 
-_DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll"}
+_DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll", "removed"}
 """Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
 
 
 class _Reopen(Exception):
     """The journal on disk is not the one this process knows."""
+
+
+class _Moved(Exception):
+    """The head of a lane is no longer the one that was to be repeated."""
+
+
+class _Safe(NamedTuple):
+    """What a journal knew before it wrote records that are not durable yet."""
+
+    tail: Tail
+    since: list[str]
+    remarks: dict[str, list[str]]
+    finish: dict[str, Any] | None
 
 
 class Journal:
@@ -62,11 +81,18 @@ class Journal:
         self.adapter = "python"
         self.goal: str | None = None
         self.turns = Turns()
+        # Notes that are ready and not written yet; None: each is written with its record.
+        self._ready: dict[str, str] | None = None
+        self._writing = threading.Lock()
+        self._durability = Durability()
         self._forget()
 
     def _forget(self) -> None:
         self._known = False
         self._tail: Tail | None = None
+        self._durability.forget()
+        # What was known before the first record that is not durable yet.
+        self._safe: _Safe | None = None
         self._newest = 0
         self._taken = 0
         self._lanes: dict[str, Lane] = {}
@@ -74,13 +100,17 @@ class Journal:
         # The `open` record of the last segment: its body, to repeat in the next, and its seq.
         self._opening: bytes | None = None
         self._opened = 0
+        # What tells this run from another of its name, and how often its journal was replaced.
+        self._run: str | None = None
+        self._generation = 1
         self._legacy: Any = None
         self._remarks: dict[str, list[str]] = {}
         self._shown: tuple[int, str, Note] = (0, "", Note(""))
         self._since: list[str] = []
         self._finish: dict[str, Any] | None = None
-        # By lane: a waypoint that somebody else wrote, and that the program has not looked at.
-        self._overtaken: dict[str, Record] = {}
+        # By lane: a waypoint that somebody else wrote, and that the program has not looked at;
+        # None where somebody else removed what it last saw.
+        self._overtaken: dict[str, Record | None] = {}
         # Records of other kinds in the last segment; None: it was not read from its beginning.
         self._carried: list[Any] | None = None
         self.observed = False
@@ -93,6 +123,15 @@ class Journal:
         Returns:
             The chain of the lane's newest waypoint (empty: none yet), or None: no such run.
         """
+        found = self.look_at(lane)
+        return None if found is None else found[0]
+
+    def look_at(self, lane: str) -> tuple[list[Record], list[Record] | None] | None:
+        """Look, as `look` does.
+
+        Returns:
+            The chain, and the records after it or None where they were not read; None: no run.
+        """
         found = self._catch_up()
         self._overtaken.clear()
         self.observed = True
@@ -100,10 +139,10 @@ class Journal:
             return None
         head = self._head(lane)
         if head is None or not head.seq:
-            return []
+            return [], []
         if found.chain and found.chain[-1].seq == head.seq:
-            return found.chain
-        return self.store.chain(self.run_id, head.number)
+            return found.chain, found.since
+        return self.store.chain(self.run_id, head.number), None
 
     def _catch_up(self) -> Recent | None:
         """Read the end of the journal; lanes that did not move keep what is known of them."""
@@ -122,6 +161,8 @@ class Journal:
             return None
         self._tail = found.tail
         self._opening, self._opened = found.opening.body, found.opening.seq
+        self._run = compaction.identity(found.opening)
+        self._generation = compaction.generation(found.opening)
         first = reading.opening(found.opening)
         self.adapter, self.goal = first.adapter, first.goal
         if found.chain and found.chain[-1].lane == "":
@@ -235,26 +276,66 @@ class Journal:
                     return data
             return delta.shadow(tree, dumps, codec.expand, like)
 
-        node, tagged = codec.pieces(state, build)
-        return Prepared(node, tagged=tagged)
+        node, tagged, shared = codec.pieces(state, build)
+        return Prepared(node, tagged=tagged, shared=shared)
 
-    def checkpoint(self, prepared: Prepared, note: Note | None, lane: str = "") -> int:
+    def checkpoint(
+        self,
+        prepared: Prepared,
+        note: Note | None,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
+    ) -> int:
         """Write a waypoint; returns its number. Runs in its turn of the queue.
+
+        Args:
+            prepared: its state.
+            note: its note, or None for one derived from what changed.
+            lane: the lane it belongs to.
+            meta: what stands in its head under this name, plain JSON (`meta.plain_copy`).
 
         Raises:
             Conflict: somebody else wrote a waypoint on this lane since the program last looked.
             StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: see the store.
         """
-        return self._retry(lambda: self._checkpoint(prepared, note, lane))  # type: ignore[no-any-return]
+        return self._retry(lambda: self._checkpoint(prepared, note, lane, meta))  # type: ignore[no-any-return]
 
-    def _checkpoint(self, prepared: Prepared, note: Note | None, lane: str) -> int:
+    def repeat(self, note: Note, lane: str = "", meta: dict[str, Any] | None = None) -> int:
+        """Write a waypoint with the state of the lane's newest one; returns its number.
+
+        Raises:
+            UsageError: the lane has no waypoint.
+            Conflict, StoreFailed, …: as `checkpoint`.
+        """
+        return self._retry(lambda: self._repeat(note, lane, meta))  # type: ignore[no-any-return]
+
+    def _repeat(self, note: Note, lane: str, meta: dict[str, Any] | None) -> int:
         head = self._head(lane)
+        shadow = None if head is None else self._shadow_of(head)
+        if head is None or shadow is None:
+            raise UsageError(
+                f"run {self._named()} has no waypoint whose state a further one could repeat"
+            )
+        prepared = Prepared(shadow, tagged=head.tagged, shared=head.shared)
+        return self._checkpoint(prepared, note, lane, meta, again=head)
+
+    def _checkpoint(
+        self,
+        prepared: Prepared,
+        note: Note | None,
+        lane: str,
+        meta: dict[str, Any] | None,
+        again: Lane | None = None,
+    ) -> int:
+        head = again or self._head(lane)
         if note is None:
             before = None if head is None else self._shadow_of(head)
             note = derive(before, prepared.node)
         told = note
         patch, kept = None, prepared.node
-        if head is not None:
+        if again is not None:
+            patch = again.repeat(self.store.max_chain)
+        elif head is not None:
             patch, kept = head.compare(prepared, self.store, self.run_id, self._legacy)
         if patch is None:
             self._roll(prepared.size)
@@ -268,6 +349,8 @@ class Journal:
             self._check_news(news, lane)
             told = note.with_decided(self._remarks.get(lane, ())).with_goal(self.goal)
             parent = self._lanes.get(lane)
+            if again is not None and parent is not again:
+                raise _Moved
             fields: dict[str, Any] = {"parent": parent.number if parent is not None else None}
             full = head.full if head is not None and parent is head else None
             loc: Any = SELF
@@ -281,6 +364,10 @@ class Journal:
                 digest = body_digest(body)
             if prepared.tagged:
                 fields["tagged"] = True
+            if prepared.shared:
+                fields["shared"] = list(prepared.shared)
+            if meta:
+                fields["meta"] = meta
             number = self._newest + 1
             text = render(number, time, told)
             fields["note"] = told.to_json()
@@ -291,13 +378,16 @@ class Journal:
                 "waypoint", fields, by=writer(), lane=lane, body=body, digest=digest, time=time
             )
             # With lanes the live note follows the main one.
-            shown = Shown(f"waypoint-{number}.md", text, self._live(()) if lane else None)
+            live = self._live(()) if lane and self._ready is None else None
+            shown = Shown(f"waypoint-{number}.md", text, live)
             return self._sealed(tail, draft, loc, number, shown=shown)
 
         appended = self._append(seal)
         number = self._newest + 1
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
+        written.tagged, written.shared = prepared.tagged, prepared.shared
+        written.time = time
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
         self._finish = None
@@ -319,6 +409,7 @@ class Journal:
         *,
         lane: str = "",
         body: bytes = b"",
+        sync: bool = True,
     ) -> int:
         """Write one record that is no waypoint; returns its seq. Runs in its turn of the queue.
 
@@ -327,10 +418,11 @@ class Journal:
             fields: what goes into its head, JSON values.
             lane: the lane it belongs to.
             body: `"data":…`, or empty.
+            sync: wait until it is durable; else see `wait_durable` and `sync`.
         """
-        return self._retry(lambda: self._add(kind, fields, lane, body))  # type: ignore[no-any-return]
+        return self._retry(lambda: self._add(kind, fields, lane, body, sync))  # type: ignore[no-any-return]
 
-    def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes) -> int:
+    def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes, sync: bool) -> int:
         draft = Draft(kind, fields, by=writer(), lane=lane, body=body)
         record = Record({**fields, "kind": kind, "lane": lane, "waypoint": 0}, None, "", None)
 
@@ -341,10 +433,12 @@ class Journal:
             head = self._lanes.get(lane)
             place = head.place if head is not None else None
             line = _said({**record.head, "time": draft.time})
-            shown = Shown(None, "", self._live((line,))) if line else None
+            shown = None
+            if line:
+                shown = Shown(None, "", self._live((line,)) if self._ready is None else None)
             return self._sealed(tail, draft, place, self._newest, shown=shown)
 
-        appended = self._append(seal)
+        appended = self._append(seal, sync=sync)
         record.head["waypoint"] = self._newest
         record.head["seq"] = appended.tail.seq
         record.head["time"] = draft.time
@@ -352,24 +446,172 @@ class Journal:
         self._tail = appended.tail
         return appended.tail.seq
 
+    # ------------------------------------------------------------------ removing
+
+    def compact(self, keep: Keep) -> int:
+        """Write the journal anew without what `keep` leaves out. Runs in its turn of the queue.
+
+        All else stays: the run's beginning, results, records of kinds that are not known here.
+        Numbers of waypoints stay as they are and are never given again; every waypoint that is
+        kept loads.
+
+        Args:
+            keep: asked for the record of each waypoint and entry, in order, with its body;
+                False: it goes. None for an entry: it goes with its waypoint. May be asked again.
+
+        Returns:
+            How many waypoints were removed.
+
+        Raises:
+            RunNotFound: there is no such run.
+            JournalDamaged: the journal is damaged somewhere; nothing was changed.
+            StoreFailed, StoreBusy, StoreRefused, StaleWriter: see the store.
+        """
+        return self._retry(lambda: self._compact(keep))  # type: ignore[no-any-return]
+
+    def _compact(self, keep: Keep) -> int:
+        if self._tail is None:
+            raise reading.not_found(self.store, self.run_id)
+        if self._ready is not None:
+            # Later ones would bring back notes of what is removed now.
+            tail, notes, latest = self._take_notes()
+            if tail is not None and latest is not None:
+                self.store.put_notes(self.run_id, tail, notes, latest)
+        done: compaction.Rewritten | None = None
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            nonlocal done
+            self._check_news(news, None)
+            opened = compaction.Opened(self._generation + 1, self._run)
+            done = compaction.rewrite(self.store, self.run_id, keep, tail, opened)
+            return done.sealed
+
+        all_known = self._knows_lanes
+        self.store.replace(self.run_id, self._tail, _EPOCH, seal)
+        assert done is not None, "the store replaced a journal and did not ask for the new one"
+        before = set(self._lanes)
+        heads = {name: at for name, at in done.heads.items() if all_known or name in before}
+        self._read_again(heads, all_known=all_known)
+        if self._tail is not None:
+            self._durability.reached(self._tail.seq)
+            shown = self.shown_now()
+            if shown is not None:
+                self.store.put_note(self.run_id, shown)
+        return done.removed
+
+    # ------------------------------------------------------------------ durable or not yet
+
+    @property
+    def durable(self) -> int:
+        """Seq of the last record that this process knows to be durable."""
+        return self._durability.seq
+
+    def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `changed`, from whatever thread, when more became durable; see `wait_durable`."""
+        return self._durability.watch(changed)
+
+    def wait_durable(self, seq: int, seconds: float) -> bool:
+        """Wait until a record that was written without `sync` is durable by somebody's sync.
+
+        Runs outside of the run's turns: who syncs needs them.
+
+        Args:
+            seq: what `add` returned.
+            seconds: how long to wait at most.
+
+        Returns:
+            Whether it is durable. If not, `sync` makes it so.
+
+        Raises:
+            StoreFailed: a failed sync may have taken it.
+        """
+        return self._durability.wait(seq, seconds)
+
+    def sync(self, seq: int | None = None) -> None:
+        """Make all that this process wrote durable. Runs in its turn of the queue.
+
+        Args:
+            seq: a record that is to be among it, as `add` returned it.
+
+        Raises:
+            StoreFailed: the disk did not keep it, now or in an earlier sync.
+        """
+        if seq is not None:
+            self._durability.check(seq)
+        tail = self._tail
+        if tail is None or self._durability.seq >= tail.seq:
+            return
+        try:
+            self.store.sync(self.run_id, tail)
+        except StoreFailed:
+            self._step_back()
+            raise
+        self._safe = None
+        self._durability.reached(tail.seq)
+
+    def _step_back(self) -> None:
+        """Go back to what is durable: the rest may be gone. What is still there comes as news."""
+        if self._safe is None or self._tail is None:
+            return
+        self._durability.lost(self._tail.seq)
+        self._tail, self._since, self._remarks, self._finish = self._safe
+        self._taken, self._safe = self._tail.seq, None
+
     # ------------------------------------------------------------------ sealing
 
-    def _append(self, seal: Callable[[Tail | None, list[Record] | None], Sealed]) -> Appended:
-        appended = self.store.append(self.run_id, self._tail, _EPOCH, seal)
+    def _append(
+        self,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        sync: bool = True,
+    ) -> Appended:
+        end: Tail | None = None
+        ready: Shown | None = None
+
+        def sealed(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            nonlocal end, ready
+            end = tail
+            made = seal(tail, news)
+            if self._ready is None:
+                return made
+            ready = made.shown
+            return made._replace(shown=None)
+
+        try:
+            appended = self.store.append(self.run_id, self._tail, _EPOCH, sealed, sync=sync)
+        except StoreFailed:
+            self._step_back()
+            raise
+        if appended.durable:
+            self._safe = None
+            self._durability.reached(appended.tail.seq)
+        else:
+            self._durability.written(appended.tail.seq)
+            if self._safe is None and end is not None:
+                remarks = {lane: list(texts) for lane, texts in self._remarks.items()}
+                self._safe = _Safe(end, list(self._since), remarks, self._finish)
         if self._tail is None:
             self._carried = []
             _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
         self._opening = self._opening or self._open_body()
         self.observed = True
+        if ready is not None and self._ready is not None:
+            if ready.name is not None:
+                self._ready[ready.name] = ready.text
+            renderer.later(self)
         return appended  # the caller notes the tail last: until then all of it would be news
 
     def _retry(self, work: Callable[[], Any]) -> Any:
         if not self._known:
             self._catch_up()
-        for _ in range(8):
+        for _ in range(_MOST_TRIES):
             try:
                 return work()
+            except _Moved:
+                continue  # its new head is known now
             except _Reopen:
+                if self._replaced():
+                    continue
                 if self.observed and not self._landed():
                     # What is known is kept: refused until the program looks.
                     raise Conflict(
@@ -380,7 +622,46 @@ class Journal:
                 observed = self.observed
                 self._catch_up()
                 self.observed = observed
-        raise Conflict(f"run {one_line(self.run_id)} is deleted and begun again all the time")
+        raise Conflict(f"run {one_line(self.run_id)} is replaced or begun again all the time")
+
+    def _replaced(self) -> bool:
+        """Say whether it is the same run all the same, in another journal; then read that."""
+        if self._tail is None or self._run is None:
+            return False
+        found = reading.recent(self.store, self.run_id)
+        if found is None or compaction.identity(found.opening) != self._run:
+            return False
+        heads = {name: (lane.number, lane.time) for name, lane in self._lanes.items()}
+        self._read_again(heads, all_known=self._knows_lanes)
+        return True
+
+    def _read_again(self, heads: Heads, *, all_known: bool) -> None:
+        """Read the journal that took the place of the one this process knew.
+
+        A lane whose head is not the one that it knew was written or cut by somebody else, and is
+        a conflict as it would have been before.
+
+        Args:
+            heads: number and time of the newest waypoint of each lane, as this process knows it.
+            all_known: whether the run has no other lanes that it might have known.
+        """
+        observed, overtaken = self.observed, self._overtaken
+        self._known = False
+        self._catch_up()
+        self.observed, self._overtaken = observed, overtaken
+        if not observed:
+            return
+        newest: dict[str, Record] = {}
+        for record in survey.records(self.store, self.run_id, bodies=False):
+            if record.kind == "waypoint":
+                newest[record.lane] = record
+        for lane in {*heads, *newest} if all_known else heads:
+            found, (number, at) = newest.get(lane), heads.get(lane, (0, ""))
+            if found is None or found.waypoint < number:
+                if number:
+                    overtaken[lane] = None
+            elif found.by != writer() and (found.waypoint, found.head["time"]) != (number, at):
+                overtaken[lane] = found
 
     def _landed(self) -> bool:
         """Say whether the journal begins with a first append of this process that ^C cut short."""
@@ -400,13 +681,18 @@ class Journal:
             if record.kind == "waypoint" and record.by != writer() and self.observed:
                 self._overtaken[record.lane] = record
             self._take_in(record)
-        other = self._overtaken.get(lane) if lane is not None else None
-        if other is not None:
-            raise Conflict(
-                f"run {self._named()}: another process wrote waypoint {other.waypoint} at "
-                f"{other.head['time'][:19]} since this one last looked. Nothing was written. "
-                "load() the run to go on from there, or use another run_id."
-            )
+        if lane is None or lane not in self._overtaken:
+            return
+        other = self._overtaken[lane]
+        did = (
+            f"wrote waypoint {other.waypoint} at {other.head['time'][:19]}"
+            if other is not None
+            else "removed the newest waypoint"
+        )
+        raise Conflict(
+            f"run {self._named()}: another process {did} since this one last looked. Nothing was "
+            "written. load() the run to go on from there, or use another run_id."
+        )
 
     def _sealed(
         self,
@@ -420,7 +706,10 @@ class Journal:
         """Seal an append: what a new segment needs first, then the record itself."""
         drafts: list[tuple[Draft, Any, int]] = []
         if tail is None or tail.rolled:
-            fields = {"format": FORMAT, "generation": 1, "epoch": _EPOCH}
+            fields: dict[str, Any] = {"format": FORMAT}
+            fields |= {"generation": self._generation, "epoch": _EPOCH}
+            if tail is not None and self._run is not None:
+                fields["run"] = self._run
             body = self._opening or self._open_body()
             before = self._newest if tail is not None else 0
             drafts.append((Draft("open", fields, by=writer(), body=body), None, before))
@@ -439,6 +728,8 @@ class Journal:
                 seq=first + index, first=first, count=len(drafts), waypoint=at, prev=prev
             )
             lines.append(Line(text, place))
+            if tail is None and not index:
+                self._run = prev
         return Sealed(
             lines,
             first + len(drafts) - 1,
@@ -455,6 +746,22 @@ class Journal:
             return None
         live = self._live(()) if self._since else None
         return Shown(f"waypoint-{number}.md", render(number, time, note), live)
+
+    def defer_notes(self) -> None:
+        """Let notes be written a moment after their records, by another thread."""
+        if self._ready is None:
+            self._ready = {}
+
+    def write_notes(self) -> None:
+        """Write the notes that are ready; they stay away where the journal is another by now."""
+        with self._writing:
+            tail, notes, latest = self.turns.do(self._take_notes)
+            if tail is not None and latest is not None:
+                self.store.put_notes(self.run_id, tail, notes, latest)
+
+    def _take_notes(self) -> tuple[Tail | None, dict[str, str], Shown | None]:
+        notes, self._ready = self._ready or {}, {}
+        return self._tail, notes, self.shown_now()
 
     def _live(self, more: tuple[str, ...]) -> str:
         return render(*self._shown, since=(*self._since, *more)[-_LIVE_LINES:])
@@ -499,7 +806,9 @@ class Journal:
 
 
 def _lane(record: Record) -> Lane:
-    return Lane(record.waypoint, record.seq, record.place, record.sum)
+    lane = Lane(record.waypoint, record.seq, record.place, record.sum)
+    lane.time = record.head["time"]
+    return lane
 
 
 def _body(prepared: Prepared, patch: Patch | None) -> bytes:

@@ -77,15 +77,24 @@ class Prepared:
     Attributes:
         node: its shadow.
         tagged: whether it holds tags.
+        shared: paths of the lists that references in it mean.
         size: its JSON bytes, to within punctuation.
     """
 
-    __slots__ = ("node", "size", "tagged")
+    __slots__ = ("node", "shared", "size", "tagged")
 
-    def __init__(self, node: delta.Shadow, *, tagged: bool) -> None:
+    def __init__(self, node: delta.Shadow, *, tagged: bool, shared: tuple[str, ...] = ()) -> None:
         self.node = node
         self.tagged = tagged
+        self.shared = shared
         self.size = delta.size(node)
+
+    def part(self, *keys: str) -> bytes | None:
+        """Return the JSON of a member, where the state is kept by its members down to there."""
+        node: delta.Shadow | None = self.node
+        for key in keys:
+            node = node.get(key) if isinstance(node, dict) else None
+        return node if isinstance(node, bytes) else None
 
 
 class Lane:
@@ -96,6 +105,9 @@ class Lane:
         seq: that record's seq; 0 where release 0.2.0 wrote it.
         place: where the store holds it.
         sum: its sum, which no other record has.
+        tagged: whether its state holds tags, once its shadow is known.
+        time: when it was written, as its record says.
+        shared: paths of the lists that references in its state mean, likewise.
     """
 
     __slots__ = (
@@ -110,7 +122,10 @@ class Lane:
         "place",
         "seq",
         "shadow",
+        "shared",
         "sum",
+        "tagged",
+        "time",
     )
 
     def __init__(self, number: int, seq: int, place: Any = None, sum_: str = "") -> None:
@@ -119,6 +134,9 @@ class Lane:
         self.place = place
         self.sum = sum_
         self.shadow: delta.Shadow | None = None
+        self.tagged = False
+        self.time = ""
+        self.shared: tuple[str, ...] = ()
         self._full: Full | None = None
         self._chain = 0
         self._weight = 0
@@ -181,9 +199,13 @@ class Lane:
         if self.shadow is None and self.seq:
             chain = store.chain(run_id, self.number)
             self.shadow = delta.of_tree(reading.tree_of(chain, self.number, store, run_id))
-            self._take_up(reading.path(chain, self.number))
+            steps = reading.path(chain, self.number)
+            self.tagged = any(record.head.get("tagged") for record in steps)
+            self.shared = tuple(steps[-1].head.get("shared", ()))
+            self._take_up(steps)
         elif self.shadow is None and legacy is not None:
-            self.shadow = delta.opened(codec.encode(legacy.state).data)
+            encoded = codec.encode(legacy.state)
+            self.shadow, self.tagged = delta.opened(encoded.data), encoded.tagged
         return self.shadow
 
     def _take_up(self, path: list[Record]) -> None:
@@ -222,6 +244,24 @@ class Lane:
             return None, prepared.node
         ops, kept = delta.diff(before, prepared.node)
         return self._choose(ops, self._full, store.max_chain), kept
+
+    def repeat(self, limit: int | None) -> Patch | None:
+        """Make the patch of a waypoint whose state is the head's: empty, however small that is.
+
+        Args:
+            limit: most records that a reader may need for one state, or None.
+
+        Returns:
+            The patch; None where it is time for a full record, or none is known.
+        """
+        if self._full is None:
+            return None
+        patch = self._link([])
+        # Whole states that are smaller than this many patches come at once or never.
+        most = max(self._full.size, SKIP * PATCH_CHARGE)
+        if patch.weight > most or (limit is not None and patch.chain >= limit):
+            return None
+        return patch
 
     def _choose(self, ops: list[patching.Op], full: Full, limit: int | None) -> Patch | None:
         joined = patching.join(self._joined, ops) if self._joined is not None else None

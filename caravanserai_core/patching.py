@@ -121,13 +121,50 @@ def apply(tree: Any, patch: Any) -> Any:
     try:
         at = 0
         while at < len(patch):
+            op = patch[at]
+            if op["op"] == "replace" or at + 1 == len(patch):
+                tree = _apply_one(tree, op)
+                at += 1
+                continue
             run = _run(patch, at)
-            if run > 1 and type(parent := _parent(tree, patch[at]["path"])[0]) is list:
+            if run > 1 and type(parent := _parent(tree, op["path"])[0]) is list:
                 _apply_run(parent, patch[at : at + run])
             else:
                 for op in patch[at : at + run]:
                     tree = _apply_one(tree, op)
             at += run
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise Malformed(f"the patch does not fit its base: {error!r}") from None
+    return tree
+
+
+def applied(tree: Any, patch: Any) -> Any:
+    """Apply a patch and leave `tree` as it is: what did not change is in both.
+
+    Raises:
+        Malformed: the patch does not fit the tree.
+    """
+    copied: dict[int, Any] = {}  # by id; they are kept, so no id is used twice
+
+    def own(node: Any) -> Any:
+        if id(node) in copied:
+            return node
+        copy = dict(node) if type(node) is dict else list(node)
+        copied[id(copy)] = copy
+        return copy
+
+    try:
+        for op in patch:
+            tokens = op["path"].split("/")[1:-1]
+            if op["path"]:
+                tree = node = own(tree)
+                for token in tokens:
+                    key: Any = token.replace("~1", "/").replace("~0", "~")
+                    key = key if type(node) is dict else _index(key)
+                    child = own(node[key])
+                    node[key] = child
+                    node = child
+            tree = apply(tree, [op])
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise Malformed(f"the patch does not fit its base: {error!r}") from None
     return tree
@@ -167,12 +204,15 @@ def _apply_run(items: list[Any], run: list[Any]) -> None:
 
 def _parent(tree: Any, path: str) -> tuple[Any, str]:
     """Return the container that a path leads into, and the last token."""
-    tokens = [t.replace("~1", "/").replace("~0", "~") for t in path.split("/")]
+    tokens = path.split("/")
+    if "~" in path:
+        tokens = [token.replace("~1", "/").replace("~0", "~") for token in tokens]
     if tokens[0]:
         raise Malformed(f"not a JSON Pointer: {path!r}")
     parent = tree
-    for token in tokens[1:-1]:
-        parent = parent[token] if type(parent) is dict else parent[_index(token)]
+    if len(tokens) > 2:
+        for token in tokens[1:-1]:
+            parent = parent[token] if type(parent) is dict else parent[_index(token)]
     return parent, tokens[-1]
 
 

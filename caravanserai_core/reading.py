@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from caravanserai_core import codec, patching, survey
 from caravanserai_core.errors import (
@@ -23,7 +23,7 @@ from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Malformed, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from caravanserai_core.stores.base import Recent, Store
 
@@ -39,9 +39,10 @@ class Waypoint:
         lane: the line of waypoints it is on; the main one is "".
         adapter: what wrote the run: "python", "langgraph", …
         by: nonce of the writer; it differs for each process.
+        meta: what its adapter noted beside the state; `{}` if nothing.
     """
 
-    __slots__ = ("_read", "_time", "_tree", "adapter", "by", "lane", "number", "parent")
+    __slots__ = ("_meta", "_read", "_time", "_tree", "adapter", "by", "lane", "number", "parent")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Waypoint:
         self.parent: int | None = head.get("parent")
         self.lane: str = head.get("lane", "")
         self.by: str = head.get("by", "")
+        self._meta: dict[str, Any] | None = head.get("meta")
         self.adapter = adapter
         self._read = read
 
@@ -63,6 +65,11 @@ class Waypoint:
     def note(self) -> Note:
         """What happened and what is next."""
         return Note.from_json(self._tree)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What its adapter noted beside the state; `{}` if nothing."""
+        return self._meta or {}
 
     @property
     def time(self) -> datetime:
@@ -139,6 +146,27 @@ def opening(record: Record, run_id: str | None = None) -> Opening:
     return found
 
 
+def data_of(record: Record, state: Any = None) -> Any:
+    """Decode the data of an entry.
+
+    Args:
+        record: the entry, with its body.
+        state: the state that it refers to, where it shares lists with one.
+
+    Raises:
+        UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
+    """
+    head = record.head
+    tree = codec.parse(record.member("data"))
+    if not head.get("tagged"):
+        return tree
+    shared = head.get("shared", ())
+    if not shared:
+        return codec.decode_tree(tree)
+    targets = {path: codec.at(state, path) for path in shared}
+    return codec.decode_tree(tree, shared=shared, targets=targets)
+
+
 def rebuild(chain: list[Record], number: int) -> Any:
     """Rebuild the JSON tree of waypoint `number` from its chain of records.
 
@@ -151,12 +179,30 @@ def rebuild(chain: list[Record], number: int) -> Any:
         Malformed: the chain does not lead there.
     """
     first, *steps = path(chain, number)
-    tree = codec.parse(first.member("state"))
-    if steps:
-        patches: Any = codec.parse(b"[%b]" % b",".join([step.member("patch") for step in steps]))
-        for patch in patches:
-            tree = patching.apply(tree, patch)
+    tree = codec.parse(first.view("state"))
+    for patch in _patches(steps):
+        tree = patching.apply(tree, patch)
     return tree
+
+
+def _patches(steps: list[Record]) -> Iterator[Any]:
+    """Parse the patches of records, many small ones at once."""
+    texts: list[bytes] = []
+    left = _AT_ONCE
+    for step in steps:
+        text = step.member("patch")
+        left -= len(text)
+        texts.append(text)
+        if left < 0:
+            yield from cast("list[Any]", codec.parse(b"[%b]" % b",".join(texts)))
+            texts, left = [], _AT_ONCE
+    if texts:
+        yield from cast("list[Any]", codec.parse(b"[%b]" % b",".join(texts)))
+
+
+_AT_ONCE: Final = 1 << 16
+"""Bytes of patches that are parsed together. More of them would need memory that the process has
+not used before, and to get that costs about as much as to parse."""
 
 
 def path(chain: list[Record], number: int) -> list[Record]:
@@ -191,21 +237,37 @@ def decode(
 ) -> Any:
     """Rebuild and decode the state of a waypoint.
 
+    Args:
+        chain: see `rebuild`.
+        number: the waypoint wanted.
+        store: where the run lives.
+        run_id: its name.
+        raw: return the JSON tree, tags and all, with lists in the place of references.
+
     Raises:
         JournalDamaged: the chain does not lead there.
         UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
     """
     tree = tree_of(chain, number, store, run_id)
-    if raw or not any(record.head.get("tagged") for record in chain):
+    if not any(record.head.get("tagged") for record in chain):
         return tree
+    shared = shared_in(chain, number)
     try:
-        return codec.decode_tree(tree)
+        return codec.unshare(tree, shared) if raw else codec.decode_tree(tree, shared)
     except UnknownType as error:
         told = f"run {one_line(run_id)}, waypoint {number}: {error}"
         raise UnknownType(told, path=error.path, type_name=error.type_name) from error.__cause__
     except SchemaMismatch as error:
         told = f"run {one_line(run_id)}, waypoint {number}: {error}"
         raise SchemaMismatch(told, path=error.path) from error.__cause__
+
+
+def shared_in(chain: list[Record], number: int) -> tuple[str, ...]:
+    """Return the paths of the lists that references in the state of a waypoint mean."""
+    for record in reversed(chain):
+        if record.kind == "waypoint" and record.waypoint == number:
+            return tuple(record.head.get("shared", ()))
+    return ()
 
 
 def tree_of(chain: list[Record], number: int, store: Store, run_id: str) -> Any:
@@ -313,7 +375,7 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
     for record in survey.records(store, run_id, bodies=False):
         if adapter is None:
             adapter = written_by(store, run_id)
-        if record.kind == "waypoint":
+        if record.head["kind"] == "waypoint":
             found.append(Waypoint(record, adapter, read))
     old = store.legacy(run_id)
     if old is not None and (not found or found[0].number > 1):

@@ -133,11 +133,24 @@ class Record:
         Raises:
             Malformed: the body holds something else.
         """
-        label = b'"%b":' % name.encode()
+        text, start, end = self._member(name)
+        return text[start:end]
+
+    def view(self, name: str) -> memoryview:
+        """Return what `member` does without copying it; for a large one that is read once.
+
+        Raises:
+            Malformed: the body holds something else.
+        """
+        text, start, end = self._member(name)
+        return memoryview(text)[start:end]
+
+    def _member(self, name: str) -> tuple[bytes, int, int]:
+        label = f'"{name}":'.encode()
         start, end = self._span or (0, len(self._body or b""))
         if self._body is None or not self._body.startswith(label, start, end):
             raise Malformed(f"record {self.seq} has no {name}")
-        return self._body[start + len(label) : end]
+        return self._body, start + len(label), end
 
     def data(self) -> Any:
         """Return the body's `data` as a JSON tree, or None where there is no body."""
@@ -241,33 +254,37 @@ def lengths(start: bytes) -> tuple[int, int, int] | None:
     return match.end(), int(match[1]), int(match[2])
 
 
-def parse(line: bytes, end: int | None = None) -> Record:
+def parse(text: bytes, end: int | None = None, start: int = 0) -> Record:
     """Read one line, without its line end, and check it in full.
 
     Args:
-        line: bytes that begin with the line.
-        end: where the line ends in them.
+        text: bytes that hold the line; the record's body stays in them.
+        end: where it ends in them; None: with them.
+        start: where it begins in them.
 
     Raises:
         Malformed: the line is not a whole record or its sum is wrong.
     """
-    sizes = lengths(line)
-    if sizes is None:
+    match = _PREFIX.match(text, start)
+    if match is None:
         raise Malformed("does not begin like a record")
-    at, head_size, body_size = sizes
-    stop = start = at + head_size
-    if body_size:
-        if line[start : start + 1] != b",":
+    at = match.end()
+    head_size, body_size = match.groups()
+    body = stop = head_end = at + int(head_size)
+    if body_size != b"0":
+        if text[head_end : head_end + 1] != b",":
             raise Malformed("the head's length is wrong")
-        start += 1
-        stop = start + body_size
-    covered = line[at:stop] if body_size <= _INLINE_BODY else line[at : at + head_size]
-    head, sum_, loc = _checked(covered, head_size, line[stop:end])
-    if body_size > _INLINE_BODY:
-        digest = hashlib.sha256(memoryview(line)[start:stop]).hexdigest()
-        if digest != head.get("body_sha256"):
+        body += 1
+        stop = body + int(body_size)
+    suffix = _SUFFIX.fullmatch(text, stop, len(text) if end is None else end)
+    head = text[at:head_end]
+    large = stop - body > _INLINE_BODY
+    fields, sum_, loc = _checked(head if large else text[at:stop], head, suffix)
+    if large:
+        digest = hashlib.sha256(memoryview(text)[body:stop]).hexdigest()
+        if digest != fields.get("body_sha256"):
             raise Malformed("the body's digest is wrong")
-    return Record(head, line, sum_, loc, (start, stop))
+    return Record(fields, text, sum_, loc, (body, stop))
 
 
 def parse_head(head: bytes, suffix: bytes, body_size: int) -> Record:
@@ -283,30 +300,25 @@ def parse_head(head: bytes, suffix: bytes, body_size: int) -> Record:
     """
     if 0 < body_size <= _INLINE_BODY:
         raise Malformed("a small body is part of the sum and was not given")
-    fields, sum_, loc = _checked(head, len(head), suffix)
+    fields, sum_, loc = _checked(head, head, _SUFFIX.fullmatch(suffix))
     return Record(fields, None, sum_, loc)
 
 
 def _checked(
-    covered: bytes, head_size: int, suffix: bytes
+    covered: bytes, head: bytes, suffix: re.Match[bytes] | None
 ) -> tuple[dict[str, Any], str, int | None]:
     """Check the sum of a line and return (head, sum, loc)."""
-    match = _SUFFIX.fullmatch(suffix)
-    if match is None:
+    if suffix is None:
         raise Malformed("does not end like a record")
-    sum_ = match[1].decode()
-    if _sum(covered) != sum_:
+    stated, loc = suffix.groups()
+    sum_ = hashlib.sha256(covered).hexdigest()[:SUM_DIGITS]
+    if sum_ != stated.decode():
         raise Malformed("the sum is wrong")
     try:
-        head = orjson.loads(b"{%b}" % covered[:head_size])
+        fields = orjson.loads(b"{%b}" % head)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the head is not JSON: {error}") from None
-    _check_head(head)
-    return head, sum_, int(match[2]) if match[2] else None
-
-
-def _check_head(head: dict[str, Any]) -> None:
-    get = head.get
+    get = fields.get
     app = get("app")
     if (
         type(get("seq")) is not int
@@ -315,11 +327,12 @@ def _check_head(head: dict[str, Any]) -> None:
         or type(get("prev")) is not str
         or type(get("lane", "")) is not str
         or type(get("time")) is not str
-        or (app is not None and not _is_append(app, head["seq"]))
+        or (app is not None and not _is_append(app, fields["seq"]))
         or type(get("epoch", 1)) is not int
         or type(get("note", "")) not in (str, dict)
     ):
         raise Malformed("the head lacks a field or has one of the wrong type")
+    return fields, sum_, int(loc) if loc else None
 
 
 def _is_append(app: object, seq: int) -> bool:

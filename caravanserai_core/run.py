@@ -21,7 +21,7 @@ from caravanserai_core.errors import (
     UsageError,
 )
 from caravanserai_core.journal import Journal, journal_for
-from caravanserai_core.lane import Prepared
+from caravanserai_core.meta import plain_copy
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note, as_note
 from caravanserai_core.quoting import one_line, quoted
@@ -30,6 +30,8 @@ from caravanserai_core.stores import Store, open_store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
+
+    from caravanserai_core.compaction import Keep
 
     StoreLike = str | os.PathLike[str] | Store | None
     NoteLike = str | Note | Callable[[Any], str | Note] | None
@@ -77,12 +79,14 @@ class Entry(NamedTuple):
         data: its value, exactly as it was given.
         say: the line it adds to the live note, or None.
         time: when it was written, ISO 8601 in UTC.
+        meta: what its adapter noted in its head; `{}` if nothing.
     """
 
     name: str
     data: Any
     say: str | None
     time: str
+    meta: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
 class Run:
@@ -132,7 +136,14 @@ class Run:
 
     # -------------------------------------------------------------- waypoints
 
-    def checkpoint(self, state: object, note: NoteLike = None, *, lane: str = "") -> int:
+    def checkpoint(
+        self,
+        state: object,
+        note: NoteLike = None,
+        *,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
+    ) -> int:
         """Write a waypoint: the exact state and a note.
 
         Args:
@@ -140,86 +151,166 @@ class Run:
             note: a text, a `Note`, a function of the state that returns one, or None for a note
                 derived from what changed since the waypoint before.
             lane: the line of waypoints it belongs to; "" is the main one.
+            meta: a little plain JSON that lists and filters find without reading the state;
+                `Waypoint.meta`.
 
         Returns:
             The waypoint's number. When it returns, a crash of the machine does not lose it.
 
         Raises:
             UnserialisableState: the state cannot be kept exactly; nothing was written.
+            UsageError: `meta` is no plain JSON.
             Conflict: another process wrote a waypoint on this lane in between.
             StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: nothing was
                 written, the earlier waypoints stand.
         """
-        prepared, told = self._prepared(state, note, lane)
-        return self._journal.turns.do(  # type: ignore[no-any-return]
-            lambda: self._journal.checkpoint(prepared, told, lane)
-        )
+        save = self._save(state, note, lane, meta)
+        return self._journal.turns.do(save)  # type: ignore[no-any-return]
 
     def acheckpoint(
-        self, state: object, note: NoteLike = None, *, lane: str = ""
+        self,
+        state: object,
+        note: NoteLike = None,
+        *,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
     ) -> Coroutine[Any, Any, int]:
         """Write a waypoint from async code; see `checkpoint`.
 
         The state is encoded and takes its place in the run's queue before this returns, so a
         later change of it does not matter, and cancelling the wait does not undo the save.
         """
-        prepared, told = self._prepared(state, note, lane)
-        return self._later(lambda: self._journal.checkpoint(prepared, told, lane))
+        return self._later(self._save(state, note, lane, meta))
 
-    def _prepared(self, state: object, note: NoteLike, lane: str) -> tuple[Prepared, Note | None]:
+    def _save(
+        self, state: object, note: NoteLike, lane: str, meta: dict[str, Any] | None
+    ) -> Callable[[], int]:
+        """Encode a state now; returns what writes it."""
         _check_text("a lane", lane)
+        noted = None if meta is None else plain_copy(meta)
         prepared = self._journal.prepare(state, lane)
-        return prepared, as_note(note, state)
+        told = as_note(note, state)
+        return lambda: self._journal.checkpoint(prepared, told, lane, noted)
+
+    def repeat(
+        self, note: str | Note, *, lane: str = "", meta: dict[str, Any] | None = None
+    ) -> int:
+        """Write a waypoint with the same state as the lane's newest one: a pause, an error.
+
+        Args:
+            note: what happened.
+            lane: the line of waypoints it belongs to.
+            meta: as in `checkpoint`.
+
+        Returns:
+            The waypoint's number, durable.
+
+        Raises:
+            UsageError: the lane has no waypoint yet.
+            Conflict, StoreFailed, …: as `checkpoint`.
+        """
+        return self._journal.turns.do(self._repeat(note, lane, meta))  # type: ignore[no-any-return]
+
+    def arepeat(
+        self, note: str | Note, *, lane: str = "", meta: dict[str, Any] | None = None
+    ) -> Coroutine[Any, Any, int]:
+        """Write a waypoint with the same state, from async code; see `repeat`."""
+        return self._later(self._repeat(note, lane, meta))
+
+    def _repeat(self, note: object, lane: str, meta: dict[str, Any] | None) -> Callable[[], int]:
+        _check_text("a lane", lane)
+        noted = None if meta is None else plain_copy(meta)
+        told = as_note(note, None) if isinstance(note, (str, Note)) else None
+        if told is None:
+            raise UsageError("a repeated waypoint is told by a text or a Note that says why")
+        return lambda: self._journal.repeat(told, lane, noted)
 
     # -------------------------------------------------------------- between waypoints
 
     def entry(
-        self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
-    ) -> None:
-        """Write down progress since the last waypoint, durably.
+        self,
+        name: str,
+        data: object = None,
+        *,
+        say: str | None = None,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
+        durable: bool = True,
+    ) -> int:
+        """Write down progress since the last waypoint.
 
         Args:
             name: what kind of entry it is.
             data: any value that can be kept exactly.
             say: a line for the live note, `latest.md`.
             lane: the lane it belongs to.
+            meta: a little plain JSON that is found without reading the data; `Entry.meta`.
+            durable: wait until a crash of the machine does not lose it. Without, a crash of the
+                process does not, and the next durable write of the run makes it durable too.
+
+        Returns:
+            The number of its record in the journal.
 
         Raises:
             UnserialisableState: the data cannot be kept exactly; nothing was written.
+            UsageError: `meta` is no plain JSON.
         """
-        fields, body = self._entry(name, data, say, lane)
-        self._journal.turns.do(lambda: self._journal.add("entry", fields, lane=lane, body=body))
+        write = self._entry(name, data, say, lane, meta, durable)
+        return self._journal.turns.do(write)  # type: ignore[no-any-return]
 
     def aentry(
-        self, name: str, data: object = None, *, say: str | None = None, lane: str = ""
+        self,
+        name: str,
+        data: object = None,
+        *,
+        say: str | None = None,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
+        durable: bool = True,
     ) -> Coroutine[Any, Any, int]:
         """Write down progress from async code; see `entry` and `acheckpoint`."""
-        fields, body = self._entry(name, data, say, lane)
-        return self._later(lambda: self._journal.add("entry", fields, lane=lane, body=body))
+        return self._later(self._entry(name, data, say, lane, meta, durable))
 
     def _entry(
-        self, name: str, data: object, say: str | None, lane: str
-    ) -> tuple[dict[str, Any], bytes]:
+        self,
+        name: str,
+        data: object,
+        say: str | None,
+        lane: str,
+        meta: dict[str, Any] | None,
+        durable: bool,
+    ) -> Callable[[], int]:
         _check_text("the name of an entry", name)
         _check_text("a lane", lane)
         fields: dict[str, Any] = {"name": name}
         if say is not None:
             fields["say"] = Note(say).to_json()
+        if meta is not None and (noted := plain_copy(meta)):
+            fields["meta"] = noted
         encoded = codec.encode(data)
         if encoded.tagged:
             fields["tagged"] = True
-        return fields, b'"data":' + encoded.data
+        if encoded.shared:
+            fields["shared"] = list(encoded.shared)
+        body = b'"data":' + encoded.data
+        return lambda: self._journal.add("entry", fields, lane=lane, body=body, sync=durable)
 
     def entries(self, lane: str = "") -> list[Entry]:
         """Return what was written down since the lane's newest waypoint, oldest first."""
 
         def read() -> list[Entry]:
             found: list[Entry] = []
+            state: Any = None
             for record in self._journal.entries(lane):
                 head = record.head
                 if "name" in head:
-                    data = codec.decode(record.member("data"), bool(head.get("tagged")))
-                    found.append(Entry(head["name"], data, head.get("say"), head["time"]))
+                    if head.get("shared") and state is None:
+                        chain = reading.newest(self.store, self.run_id, lane) or []
+                        number = chain[-1].waypoint if chain else 0
+                        state = reading.decode(chain, number, self.store, self.run_id)
+                    data = reading.data_of(record, state)
+                    meta = head.get("meta") or {}
+                    found.append(Entry(head["name"], data, head.get("say"), head["time"], meta))
             return found
 
         return self._journal.turns.do(read)  # type: ignore[no-any-return]
@@ -230,6 +321,24 @@ class Run:
             raise UsageError("a remark is a string of at least one word")
         told = Note(text).to_json()
         self._journal.turns.do(lambda: self._journal.add("entry", {"remark": told}))
+
+    # -------------------------------------------------------------- removing
+
+    def compact(self, keep: Keep) -> int:
+        """Remove waypoints and entries for good, with their notes; see `Journal.compact`.
+
+        Args:
+            keep: asked for the record of each waypoint and entry; False: it goes. None for an
+                entry: it goes with its waypoint.
+
+        Returns:
+            How many waypoints were removed.
+
+        Raises:
+            RunNotFound: nothing was written of this run yet.
+            JournalDamaged, StoreFailed, StoreBusy: nothing was changed.
+        """
+        return self._journal.turns.do(lambda: self._journal.compact(keep))  # type: ignore[no-any-return]
 
     # -------------------------------------------------------------- the end
 

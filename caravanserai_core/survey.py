@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.stores.base import Bad, damage_error
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from caravanserai_core.stores.base import Store
 
 
-def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]:
+def survey(store: Store, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
     """Yield the records that count, those of whole appends, in order, and what does not.
+
+    With `start`, the place of a record, from there on.
 
     A `Bad` that is `complete` is damage. One that is not is the unfinished end of the journal: it
     was never acknowledged, and is not there yet.
@@ -23,7 +25,9 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
     pending: list[Record] = []
     torn: Bad | None = None
     before: Record | None = None
-    for item in store.scan(run_id, bodies=bodies):
+    inside = start is not None  # the first record may stand in the middle of its append
+    skipped = 0
+    for item in store.scan(run_id, bodies=bodies, start=start):
         if isinstance(item, Bad):
             pending = []
             if item.complete:
@@ -40,6 +44,9 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
             yield item
             continue
         begin, count = item.app
+        if inside:
+            begin, skipped = item.seq, item.seq - begin
+        inside = False
         out_of_place = before is not None and not _follows(item, before)
         if item.seq == begin:
             if torn is not None:
@@ -49,6 +56,7 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
             elif pending or out_of_place:
                 yield _gap(store, run_id, item)
             pending = []
+            skipped = skipped if item.seq != item.app[0] else 0
         elif not pending or out_of_place:
             if torn is None:
                 yield _gap(store, run_id, item)
@@ -56,7 +64,7 @@ def survey(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record | Bad]
             continue
         before = item
         pending.append(item)
-        if len(pending) == count:
+        if skipped + len(pending) == count:
             yield from pending
             pending = []
     if torn is None and pending:
@@ -76,20 +84,33 @@ def _gap(store: Store, run_id: str, record: Record) -> Bad:
     return Bad(where, offset, 0, complete=True, why=why)
 
 
-def records(store: Store, run_id: str, *, bodies: bool) -> Iterator[Record]:
+def records(store: Store, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record]:
     """Yield the records of a journal that count; see `survey`.
 
     Raises:
         JournalDamaged: something in between is no record.
     """
     last = 0
-    for item in survey(store, run_id, bodies=bodies):
+    for item in survey(store, run_id, bodies=bodies, start=start):
         if isinstance(item, Bad):
             if item.complete:
                 raise damaged(item, last)
             return
         last = item.waypoint if item.kind == "waypoint" else last
         yield item
+
+
+def after(store: Store, run_id: str, record: Record, *, bodies: bool) -> list[Record] | None:
+    """Return the records after one that was read before; None where it no longer stands there.
+
+    Raises:
+        JournalDamaged: something in between is no record.
+    """
+    found = records(store, run_id, bodies=bodies, start=record.place)
+    first = next(found, None)
+    if first is None or first.sum != record.sum:
+        return None
+    return list(found)
 
 
 def damaged(bad: Bad, last: int) -> JournalDamaged:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from caravanserai_core import listing, reading, survey
+from caravanserai_core import codec, listing, reading, survey
 from caravanserai_core.cli._out import cell
 from caravanserai_core.errors import (
     CaravanseraiError,
@@ -255,7 +255,9 @@ def state_tree(store: Store, run_id: str, number: int) -> tuple[Any, bool]:
     chain = store.chain(run_id, number)
     if not chain:  # written by release 0.2.0, which had none, or not there
         return raw_state(store, run_id, number), False
-    tree = reading.tree_of(chain, number, store, run_id)
+    tree = codec.unshare(
+        reading.tree_of(chain, number, store, run_id), reading.shared_in(chain, number)
+    )
     return tree, any(record.head.get("tagged") for record in chain)
 
 

@@ -183,7 +183,8 @@ def happened(record: Record) -> str:
     """Return a record as one sentence or word, not yet made safe for a terminal."""
     head = record.head
     if record.kind == "waypoint":
-        return str(Note.from_json(head.get("note", "")))
+        # The first paragraph: a note that waits for a person goes on with what is asked.
+        return str(Note.from_json(head.get("note", ""))).partition("\n\n")[0]
     if record.kind == "finish":
         failed = head.get("outcome") == "failed"
         return (
@@ -194,4 +195,4 @@ def happened(record: Record) -> str:
     if "remark" in head:
         return f"remark: {head['remark']}"
     name, said = str(head.get("name", "entry")), head.get("say")
-    return f"{name}: {said}" if said else name
+    return str(said) if said else name

@@ -7,7 +7,8 @@ in the same order - or `UnserialisableState` before anything is written.
 
 What JSON cannot hold is tagged, readably: `{"$tuple": [1, 2]}`. `_scan` finds out whether orjson
 may write a value as it is; if not, `_plain` puts the tags in. `_tags`, `_values`, `_numpy`,
-`_program` and `_pydantic` know the types, `_types` the names, `_decode` the way back.
+`_program`, `_pydantic` and `_compact` know the types, `_types` the names, `_decode` the way back,
+`_memo` for many states at once. `_share` writes a list that stands in a state twice only once.
 """
 
 from __future__ import annotations
@@ -17,21 +18,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from caravanserai_core.codec import _scan, _types
+from caravanserai_core.codec import _scan, _share, _types
 from caravanserai_core.codec._decode import decode_tree, parse
 from caravanserai_core.codec._fault import Fault
+from caravanserai_core.codec._memo import Decoder
 from caravanserai_core.codec._plain import Plain
-from caravanserai_core.codec._types import register_codec, register_type
+from caravanserai_core.codec._share import Shared, at, unshare
+from caravanserai_core.codec._types import register_codec, register_model, register_type
 from caravanserai_core.errors import UnserialisableState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
 __all__ = [
+    "Decoder",
     "Encoded",
+    "Shared",
+    "at",
     "decode",
     "decode_tree",
     "encode",
@@ -39,7 +45,9 @@ __all__ = [
     "parse",
     "pieces",
     "register_codec",
+    "register_model",
     "register_type",
+    "unshare",
 ]
 
 _OPTIONS = (
@@ -67,10 +75,12 @@ class Encoded(NamedTuple):
     Attributes:
         data: the JSON text as UTF-8.
         tagged: whether it holds any tag; if not, it is read without looking for one.
+        shared: paths of the lists that references in it mean.
     """
 
     data: bytes
     tagged: bool
+    shared: tuple[str, ...] = ()
 
 
 def encode(value: object) -> Encoded:
@@ -90,16 +100,22 @@ def encode(value: object) -> Encoded:
     Raises:
         UnserialisableState: if the value cannot be kept exactly; the message says where and why.
     """
-    data, tagged = pieces(value, lambda tree, dumps: dumps(tree))
-    return Encoded(data, tagged)
+    return Encoded(*_encode(value, lambda tree, dumps: dumps(tree), whole=False))
 
 
-def decode(data: bytes, tagged: bool) -> object:
+def decode(
+    data: bytes,
+    tagged: bool,
+    shared: Collection[str] = (),
+    targets: Mapping[str, list[Any]] | None = None,
+) -> object:
     """Read a value back.
 
     Args:
         data: what `encode` has written.
         tagged: what `encode` has said about it.
+        shared: the same.
+        targets: the lists that its references mean, by path; None: they are in it.
 
     Returns:
         A value equal to the one written, types included.
@@ -110,17 +126,18 @@ def decode(data: bytes, tagged: bool) -> object:
         SchemaMismatch: if a value no longer fits its type.
     """
     tree = parse(data)
-    return decode_tree(tree) if tagged else tree
+    return decode_tree(tree, shared, targets) if tagged else tree
 
 
 def pieces(
     value: object, build: Callable[[object, Callable[[object], bytes]], T]
-) -> tuple[T, bool]:
+) -> tuple[T, bool, tuple[str, ...]]:
     """Encode a value container by container.
 
     For a writer that compares the bytes of each part with those of last time. `build` gets the
-    value itself, or a plain JSON tree in its place where it holds anything that needs a tag. It
-    may be called again, if a try met something that only the explicit encoder can keep.
+    value itself, or a plain JSON tree in its place where it holds anything that needs a tag; in
+    that a long list of messages is opaque. It may be called again, if a try met something that
+    only the explicit encoder can keep.
 
     orjson is never given a `default`: it borrows what it reads, and while it calls back into
     Python another thread may free just that. One gap is left: it asks an Enum for its value by
@@ -134,41 +151,50 @@ def pieces(
             joined in the way of JSON; any other part must be encoded as a whole.
 
     Returns:
-        What `build` has returned, and whether the JSON holds tags.
+        What `build` has returned, whether the JSON holds tags, and the paths of the lists that
+        references (`Shared`) in it mean; these are in the value itself.
 
     Raises:
         UnserialisableState: if the value cannot be kept exactly.
     """
+    return _encode(value, build, whole=True)
+
+
+def _encode(
+    value: object, build: Callable[[object, Callable[[object], bytes]], T], *, whole: bool
+) -> tuple[T, bool, tuple[str, ...]]:
+    """Encode a value; `whole`: what its references mean must be in it."""
     session = _types.Session()
     outer = getattr(_running, "session", None)
     _running.session = session
     try:
-        return _pieces(value, build, session)
+        try:
+            if not _scan.trapped(value):
+                return build(value, _dumps), False, ()
+        except _FOUND:
+            pass
+        try:
+            return _explicitly(value, build, Plain(session, _dumps, checked=False), whole)
+        except _FOUND:
+            pass
+        # Now with all checks: this run either succeeds or knows the path of what is in the way.
+        return _explicitly(value, build, Plain(session, _dumps, checked=True), whole)
+    except _Trap as trap:
+        raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
     finally:
         _running.session = outer
 
 
-def _pieces(
+def _explicitly(
     value: object,
     build: Callable[[object, Callable[[object], bytes]], T],
-    session: _types.Session,
-) -> tuple[T, bool]:
-    try:
-        if not _scan.trapped(value):
-            return build(value, _dumps), False
-    except _FOUND:
-        pass
-    try:
-        plain = Plain(session, _dumps, checked=False)
-        return build(plain.encode(value), _dumps), plain.tagged
-    except _FOUND:
-        pass
-    # Now with all checks: this run either succeeds or knows the path of what is in the way.
-    plain = Plain(session, _dumps, checked=True)
-    try:
-        return build(plain.encode(value), _dumps), plain.tagged
-    except _Trap as trap:
-        raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
+    plain: Plain,
+    whole: bool,
+) -> tuple[T, bool, tuple[str, ...]]:
+    tree = plain.encode(value)
+    if whole and plain.shared:
+        _share.verify(value, plain.shared)
+    return build(tree, plain.dumps), plain.tagged, tuple(sorted(plain.shared))
 
 
 def _dumps(part: object) -> bytes:

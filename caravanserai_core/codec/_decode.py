@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from typing import TYPE_CHECKING
 
 import orjson
 
-from caravanserai_core.codec import _numpy, _types
+from caravanserai_core.codec import _numpy, _share, _types
 from caravanserai_core.codec._fault import Fault, clean, step
 from caravanserai_core.codec._strict import Malformed
 from caravanserai_core.codec._tags import READERS
+from caravanserai_core.codec._written import is_written
 from caravanserai_core.errors import (
     JournalDamaged,
     SchemaMismatch,
@@ -24,19 +26,32 @@ from caravanserai_core.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from typing import Any
 
-__all__ = ["decode_tree", "parse"]
+    from caravanserai_core.errors import CaravanseraiError
+
+__all__ = ["decode_tree", "parse", "public", "untag"]
+
+
+class _Local(threading.local):
+    """What the references in the tree that this thread decodes may mean."""
+
+    targets: Mapping[str, list[Any]] | None = None
+
+
+_local = _Local()
 
 _READERS = {
     **READERS,
     "$ndarray": _numpy.read_array,
     "$npscalar": _numpy.read_scalar,
     "$object": _types.read_object,
+    _share.SAME: lambda content: _share.resolve(content, _local.targets),
 }
 
 
-def parse(data: bytes) -> object:
+def parse(data: bytes | memoryview) -> object:
     """Read JSON without losing anything of it.
 
     orjson is lenient in two ways: of duplicate keys it keeps the last, and an int beyond 64 bit
@@ -58,15 +73,15 @@ def parse(data: bytes) -> object:
     except orjson.JSONDecodeError as error:
         raise JournalDamaged(f"no valid JSON: {error.msg} at character {error.pos}") from None
     try:
-        canonical = orjson.dumps(tree)
+        canonical = is_written(tree, data)
     except orjson.JSONEncodeError:
         raise JournalDamaged("JSON nested more than 254 deep") from None
-    if canonical != data:
+    if not canonical:
         _check(data)
     return tree
 
 
-def _check(data: bytes) -> None:
+def _check(data: bytes | memoryview) -> None:
     try:
         json.loads(bytes(data), object_pairs_hook=_pairs, parse_int=_int, parse_float=_float)
     except JournalDamaged:
@@ -93,14 +108,21 @@ def _float(text: str) -> None:
         raise JournalDamaged("a JSON number that does not fit in 64 bit")
 
 
-def decode_tree(tree: object) -> object:
+def decode_tree(
+    tree: object,
+    shared: Collection[str] = (),
+    targets: Mapping[str, list[Any]] | None = None,
+) -> object:
     """Turn the tags of a JSON tree back into values.
 
     Args:
         tree: as `parse` gives it; it is changed in place and must not be used afterwards.
+        shared: the lists that its references may mean, as its record's head names them.
+        targets: these lists by path, decoded; None: they are in this tree.
 
     Returns:
-        The value that was encoded.
+        The value that was encoded. A list that was written as a reference holds the same
+        objects as its target.
 
     Raises:
         UnknownType: if it has a tag or a type that this program does not know.
@@ -108,17 +130,46 @@ def decode_tree(tree: object) -> object:
     """
     if type(tree) is not dict and type(tree) is not list:
         return tree
+    outer = _local.targets
     try:
+        _local.targets = targets
+        if shared and targets is None:
+            return _walk_sharing(tree, shared)
         return _walk(tree)
-    except Fault as fault:
-        if issubclass(fault.error, UnserialisableState):
-            fault.error = SchemaMismatch
-        error = fault.raised()
-        cause = fault.__cause__
-    except RecursionError:
-        error = SchemaMismatch("$: nested too deep")
-        cause = None
+    except (Fault, RecursionError) as problem:
+        error, cause = public(problem)
+    finally:
+        _local.targets = outer
     raise error from cause
+
+
+def public(problem: Fault | RecursionError) -> tuple[CaravanseraiError, BaseException | None]:
+    """The public error for what ended an attempt to decode, and its cause."""
+    if isinstance(problem, RecursionError):
+        return SchemaMismatch("$: nested too deep"), None
+    if issubclass(problem.error, UnserialisableState):
+        problem.error = SchemaMismatch
+    return problem.raised(), problem.__cause__
+
+
+def _walk_sharing(tree: Any, shared: Collection[str]) -> Any:
+    """Decode a tree that holds the targets of its references: these first, and once."""
+    found = []
+    for path in shared:
+        holder, key = _share.holder(tree, path)
+        target = holder[key]
+        try:
+            _walk(target)
+        except Fault as fault:
+            fault.steps.extend(map(step, reversed(_share.keys(path))))
+            raise
+        holder[key] = None  # in its place, so that it is not walked again
+        found.append((holder, key, path, target))
+    _local.targets = {path: target for _, _, path, target in found}
+    value = _walk(tree)
+    for holder, key, _, target in found:
+        holder[key] = target
+    return value
 
 
 def _walk(node: Any) -> Any:
@@ -127,7 +178,8 @@ def _walk(node: Any) -> Any:
         index = 0
         try:
             for index, item in enumerate(node):
-                if type(item) is dict or type(item) is list:
+                kind = type(item)
+                if kind is dict or kind is list:
                     value = _walk(item)
                     if value is not item:
                         node[index] = value
@@ -135,38 +187,62 @@ def _walk(node: Any) -> Any:
             fault.steps.append(f"[{index}]")
             raise
         return node
+    fields, tag = node, ""
+    if len(node) == 1:
+        (only,) = node
+        if only[:1] == "$":
+            tag = only
+            if tag in _types.TAGS:
+                # Its fields are decoded here: a state may hold such models by the thousand.
+                fields = node[tag]
+                if type(fields) is not dict:
+                    raise Fault(f"malformed {tag}: it has no fields", SchemaMismatch)
     key: Any = ""
     try:
-        for key, item in node.items():
-            if type(item) is dict or type(item) is list:
+        for key, item in fields.items():
+            kind = type(item)
+            if kind is dict or kind is list:
                 value = _walk(item)
                 if value is not item:
-                    node[key] = value
+                    fields[key] = value
     except Fault as fault:
-        if len(node) == 1 and key[:1] == "$":
-            fault.within(key, node[key])
-        else:
+        if not tag or fields is not node:
             fault.steps.append(step(key))
+        if tag:
+            fault.within(tag, node[tag])
         raise
-    if len(node) == 1 and key[:1] == "$":
-        return _untag(key, node[key])
+    if tag:
+        return untag(tag, node[tag])
     return node
 
 
-def _untag(tag: str, content: Any) -> Any:
+def untag(tag: str, content: Any) -> Any:
+    """What a tag with decoded content stands for.
+
+    Raises:
+        Fault: if the tag or its type is unknown, or the content is malformed.
+    """
     read = _READERS.get(tag)
     if read is None:
-        raise Fault(
-            f"unknown tag {clean(tag)}: written by a newer version, or not by this program",
-            UnknownType,
-            tag,
-        )
+        compact = _types.TAGS.get(tag)
+        if compact is None:
+            raise _unknown(tag)
+        read = compact.rebuild
     try:
         return read(content)
     except (Fault, RecursionError):
         raise
     except Exception as error:
         raise Fault(f"malformed {tag}: {_why(error)}", SchemaMismatch) from error
+
+
+def _unknown(tag: str) -> Fault:
+    adapter, dot, _ = tag[1:].partition(".")
+    if dot and adapter.isidentifier():
+        advice = f"its adapter is not loaded; call caravanserai.{clean(adapter)}.register() first"
+    else:
+        advice = "written by a newer version, or not by this program"
+    return Fault(f"unknown tag {clean(tag)}: {advice}", UnknownType, tag)
 
 
 def _why(error: Exception) -> str:

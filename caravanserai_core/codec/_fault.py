@@ -21,6 +21,7 @@ __all__ = ["PAIR_TAGS", "Fault", "clean", "step", "type_name"]
 PAIR_TAGS = frozenset({"$dict", "$ordereddict", "$counter", "$defaultdict"})
 """Tags whose content is a list of [key, value]."""
 
+_ASIDE = frozenset({"._extra", "._private", "._cached"})
 _LONGEST = 80
 
 
@@ -69,6 +70,11 @@ class Fault(Exception):
                 del steps[-1]
         elif tag in {"$set", "$frozenset"} and steps:
             steps[-1] = "[*]"
+        elif tag == "$same":
+            if len(steps) >= 2 and steps[-1] == ".then" and isinstance(content, dict):
+                steps[-2:] = [f"[{content['first'] + int(steps[-2][1:-1])}]"]
+        elif "." in tag and steps and steps[-1] in _ASIDE:
+            del steps[-1]
 
     def _within_pair(self, pairs: Sequence[object]) -> None:
         steps = self.steps

@@ -11,22 +11,33 @@ interrupt, before anything is asked about it, and what is put into the result is
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
+
+import orjson
 
 from caravanserai_core.codec._fault import Fault, step
 from caravanserai_core.codec._refuse import refusal
-from caravanserai_core.codec._scan import DEEPEST, trap_among
+from caravanserai_core.codec._scan import DEEPEST, rows_trapped, trap_among
+from caravanserai_core.codec._share import SAME, Shared, content
 from caravanserai_core.codec._tags import EXACT, escaped, float_text, long_int, pairs, whole
+from caravanserai_core.codec._types import COMPACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from caravanserai_core.codec._compact import Compact
     from caravanserai_core.codec._types import Session
 
 __all__ = ["Plain"]
 
 _CHUNK = 64
+_FEW = 8
+_MODEL = 2
+"""Levels of JSON that a model without containers in it takes: its tag, its fields."""
+
+_OWN = frozenset({"$object", "$set", "$frozenset", SAME})
 
 _TOO_DEEP = (
     f"nested too deep, limit {DEEPEST} levels of JSON; keep a flatter structure, "
@@ -47,6 +58,7 @@ class Plain:
 
     Attributes:
         tagged: whether any tag was written so far.
+        shared: by path of a list that references mean the most items that one takes of it.
     """
 
     def __init__(
@@ -56,14 +68,22 @@ class Plain:
 
         Args:
             session: knows the types.
-            dumps: writes any part of the tree, to sort the elements of sets.
+            dumps: writes what holds no other than JSON's own types.
             checked: whether to look for lone surrogates and for cycles, and to copy all.
         """
         self.tagged = False
+        self.shared: dict[str, int] = {}
         self._session = session
         self._dumps = dumps
         self._checked = checked
         self._open: set[int] = set()
+        # What was written of long lists of models, by the identity of what stands for it.
+        self._written: dict[int, tuple[orjson.Fragment, bytes]] = {}
+
+    def dumps(self, part: object) -> bytes:
+        """The JSON of any part of the tree."""
+        written = self._written.get(id(part))
+        return self._dumps(part) if written is None else written[1]
 
     def encode(self, value: object) -> object:
         """The value with tags in it, or the value itself where none is needed.
@@ -99,6 +119,7 @@ class Plain:
         values = own if type(own) is list else list(own.values())
         checked = self._checked
         changes: dict[int, Any] = {}
+        new: Any
         index = 0
         try:
             # Of a long list not the elements that the scan finds in order.
@@ -118,7 +139,10 @@ class Plain:
                         self._enter(item)
                     copy = item.copy()
                     if kind is list or self._is_plain(copy):
-                        new = self._walk(item, copy, depth - 1)
+                        long = kind is list and len(copy) > _FEW and not checked
+                        new = self._models(copy, depth - 1) if long else None
+                        if new is None:
+                            new = self._walk(item, copy, depth - 1)
                     else:
                         new = self._tag("$dict", pairs(copy), depth)
                     if checked:
@@ -151,6 +175,50 @@ class Plain:
             if trap_among(values[start : start + _CHUNK], depth)
             for index in range(start, min(start + _CHUNK, len(values)))
         ]
+
+    def _models(self, values: list[Any], depth: int) -> orjson.Fragment | None:
+        """A list that holds only models with tags of their own, as JSON; None for another list.
+
+        Such a list, a chat, may be most of a state. A part of it is written as soon as it was
+        looked at, while it is in the processor's cache, and what was made for that is let go.
+        """
+        try:
+            if type(values[0]) not in COMPACT or depth < _MODEL:
+                return None
+            plans = {kind: COMPACT[kind] for kind in set(map(type, values))}
+        except (KeyError, TypeError):  # TypeError: a class whose metaclass has no __hash__
+            return None
+        out = io.BytesIO(b"[")
+        out.seek(1)
+        for start in range(0, len(values), _CHUNK):
+            part = values[start : start + _CHUNK]
+            tagged = self._tagged(part, plans, depth)
+            if tagged is None:
+                tagged = [self._object(item, type(item), depth) for item in part]
+            out.write(b"," if start else b"")
+            out.write(memoryview(self._dumps(tagged))[1:-1])
+        out.write(b"]")
+        data = out.getvalue()
+        fragment = orjson.Fragment(data)
+        self._written[id(fragment)] = fragment, data
+        self.tagged = True
+        return fragment
+
+    def _tagged(
+        self, values: list[Any], plans: dict[type, Compact], depth: int
+    ) -> list[dict[str, Any]] | None:
+        """Some models in their tags; None if one of them holds what needs a tag itself."""
+        kinds = set(map(type, values))
+        if len(kinds) == 1:
+            one = plans[kinds.pop()]
+            tag, content_of = one.tag, one.content
+            contents = [content_of(item) for item in values]
+            tagged = [{tag: content} for content in contents]
+        else:
+            chosen = [plans[type(item)] for item in values]
+            contents = [plan.content(item) for plan, item in zip(chosen, values, strict=True)]
+            tagged = [{plan.tag: content} for plan, content in zip(chosen, contents, strict=True)]
+        return None if rows_trapped(contents, depth - 1) else tagged
 
     def _leaf(self, item: Any, kind: type, depth: int) -> Any:
         """A value that is neither list nor dict."""
@@ -185,8 +253,16 @@ class Plain:
         return len(item) != 1 or next(iter(item))[:1] != "$"
 
     def _object(self, item: Any, kind: type, depth: int) -> Any:
+        if kind is Shared:
+            return self._reference(item, depth)
         session = self._session
         try:
+            compact = COMPACT.get(kind)
+            if compact is not None and depth >= _MODEL and not self._checked:
+                content = compact.content(item)
+                if not trap_among(content.values(), depth - 2):
+                    self.tagged = True
+                    return {compact.tag: content}
             convert = EXACT.get(kind) or session.converter(kind)
         except TypeError:  # a class whose metaclass has no __hash__
             convert = None
@@ -199,6 +275,12 @@ class Plain:
         self._open.discard(id(item))
         return tagged
 
+    def _reference(self, item: Shared, depth: int) -> dict[str, Any]:
+        written = content(item)
+        path = written["path"]
+        self.shared[path] = max(self.shared.get(path, 0), item.first)
+        return self._tag(SAME, written, depth)
+
     def _tag(self, tag: str, content: Any, depth: int) -> dict[str, Any]:
         """A tag around its encoded content."""
         if not depth:
@@ -209,8 +291,8 @@ class Plain:
         own = [content]
         steps = 1
         try:
-            if tag == "$object" and depth > 1:
-                # A dict made for this. The same without the list around it: most tags are these.
+            if (tag in _OWN or "." in tag) and depth > 1:
+                # Made for this. The same without the list around it: most tags are these.
                 steps = 0
                 new = self._walk(content, content, depth - 2)
             else:

@@ -93,7 +93,7 @@ class Model(Plan):
             raise self.mismatch("is stored with a wrong set of fields")
         stored = content["fields"]
         if type(stored) is dict and set(stored) != set(self._names):
-            fields = self.complete(stored, self._names, self._default(stored))
+            fields = self.completed(stored)
         elif type(stored) is dict:
             fields = stored
         else:
@@ -130,6 +130,14 @@ class Model(Plan):
         values = {name: private.get_default() for name, private in self._private.items()}
         undefined = sys.modules["pydantic_core"].PydanticUndefined
         return {name: value for name, value in values.items() if value is not undefined}
+
+    def completed(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """The stored fields with the defaults of those that the class has got since.
+
+        Raises:
+            Fault: if one is stored that the class does not have, or one has no default.
+        """
+        return self.complete(stored, self._names, self._default(stored))
 
     def _default(self, stored: dict[str, Any]) -> Any:
         def default(name: str) -> object:

@@ -22,12 +22,23 @@ from caravanserai_core.codec._strict import strict
 from caravanserai_core.errors import UnknownType, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, TypeVar
+
+    from caravanserai_core.codec._compact import Compact
 
     T = TypeVar("T")
 
-__all__ = ["Session", "form", "read_object", "register_codec", "register_type"]
+__all__ = [
+    "COMPACT",
+    "TAGS",
+    "Session",
+    "form",
+    "read_object",
+    "register_codec",
+    "register_model",
+    "register_type",
+]
 
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
 
@@ -41,6 +52,12 @@ _names: dict[type, str] = {}
 _classes: dict[str, type] = {}
 _codecs: dict[type, _Codec] = {}
 _plans: weakref.WeakKeyDictionary[type, _program.Plan] = weakref.WeakKeyDictionary()
+
+COMPACT: dict[type, Compact] = {}
+"""The model classes that have a tag of their own."""
+
+TAGS: dict[str, Compact] = {}
+"""The same by tag."""
 
 
 def register_type(
@@ -112,6 +129,41 @@ def register_codec(
         _names[cls] = name
         _codecs[cls] = _Codec(cls, encode, decode)
         _plans.pop(cls, None)
+
+
+def register_model(cls: type, *, tag: str, defaults: Mapping[str, object]) -> None:
+    """Give a model class of a framework a short tag of its own.
+
+    A subclass does not share it; it is kept as any other model. What was written of this class
+    before it had the tag is still read.
+
+    Args:
+        cls: the exact class, a model of pydantic 2.
+        tag: the name of the adapter, a dot, and a name that stays: `langchain.HumanMessage`.
+        defaults: the value of each field that is left out where it was never set and has it:
+            None, a bool, int or str, or an empty list or dict. Part of the format: a value
+            must never change.
+
+    Raises:
+        UsageError: if the tag has another form or belongs to another class.
+    """
+    from caravanserai_core.codec._compact import Compact
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]*\.[A-Za-z][A-Za-z0-9_]*", tag):
+        raise UsageError(f"register_model: {clean(tag)!r} is not of the form adapter.Name")
+    with _lock:
+        known = TAGS.get(f"${tag}")
+        if (
+            known is not None
+            and known.cls is not cls
+            and not _replaces(cls, known.cls, decorates=False)
+        ):
+            raise UsageError(
+                f"register_model: the tag {tag} already belongs to {type_name(known.cls)}"
+            )
+        if known is not None:
+            COMPACT.pop(known.cls, None)
+        COMPACT[cls] = TAGS[f"${tag}"] = Compact(cls, f"${tag}", defaults)
 
 
 def _claim(cls: type, names: list[Any], *, decorates: bool) -> None:
@@ -255,6 +307,9 @@ def _plan(cls: type) -> _program.Plan | None:
 
 
 def _program_form(cls: type) -> Callable[[Any], dict[str, Any]] | None:
+    compact = COMPACT.get(cls)
+    if compact is not None:
+        return compact.form
     plan = _plan(cls)
     if plan is None:
         return None
@@ -285,7 +340,9 @@ def _program_form(cls: type) -> Callable[[Any], dict[str, Any]] | None:
 
 def form(value: object) -> object:
     """The stored form of an object of the program, one level deep; other values as they are."""
-    convert = _program_form(type(value)) if _plan(type(value)) is not None else None
+    cls = type(value)
+    known = cls in COMPACT or _plan(cls) is not None
+    convert = _program_form(cls) if known else None
     return value if convert is None else convert(value)
 
 

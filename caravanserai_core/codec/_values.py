@@ -1,4 +1,4 @@
-"""Dates, zones, numbers, names and places: how each is written, and how it is read back."""
+"""Dates, zones, numbers, names, places, addresses: how each is written, how it is read back."""
 
 from __future__ import annotations
 
@@ -179,6 +179,45 @@ def _read_path(content: object) -> object:
     return value
 
 
+_ADDRESSES = (
+    *("IPv4Address", "IPv4Interface", "IPv4Network"),
+    *("IPv6Address", "IPv6Interface", "IPv6Network"),
+)
+
+
+def _address(value: Any) -> dict[str, Any]:
+    return {"$ip": [type(value).__name__, str(value)]}
+
+
+def _read_address(content: object) -> object:
+    import ipaddress
+
+    items = read_items(content)
+    strict(len(items) == 2 and items[0] in _ADDRESSES)
+    text = read_text(items[1])
+    value: object = getattr(ipaddress, items[0])(text)
+    strict(str(value) == text)
+    return value
+
+
+_PRINTS = int(re.DEBUG)  # a pattern that is made with this flag prints itself
+
+
+def _pattern(value: re.Pattern[Any]) -> dict[str, Any]:
+    if value.flags & _PRINTS:
+        raise Fault("a pattern made with re.DEBUG would print when it is loaded; leave it out")
+    return {"$pattern": [value.pattern, value.flags]}
+
+
+def _read_pattern(content: object) -> re.Pattern[Any]:
+    items = read_items(content)
+    strict(len(items) == 2 and type(items[0]) in (str, bytes) and type(items[1]) is int)
+    strict(not items[1] & _PRINTS)
+    value = re.compile(items[0], items[1])
+    strict(value.flags == items[1])
+    return value
+
+
 # --- the tables -------------------------------------------------------------------------------
 
 WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -189,6 +228,7 @@ WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     dt.timezone: _timezone,
     complex: lambda value: {"$complex": [value.real, value.imag]},
     range: lambda value: {"$range": [value.start, value.stop, value.step]},
+    re.Pattern: _pattern,
     uuid.UUID: _uuid,
 }
 """Writers of exact types."""
@@ -197,6 +237,7 @@ LATE: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "Decimal": ("decimal", lambda value: {"$decimal": str(value)}),
     "ZoneInfo": ("zoneinfo", _zoneinfo),
     **dict.fromkeys(_PATHS, ("pathlib", _path)),
+    **dict.fromkeys(_ADDRESSES, ("ipaddress", _address)),
 }
 """By class name the module and the writer of types that exist only where a program has imported
 that module: it would cost others time for nothing.
@@ -214,5 +255,7 @@ READERS: dict[str, Callable[[Any], object]] = {
     "$complex": _read_complex,
     "$range": _read_range,
     "$path": _read_path,
+    "$ip": _read_address,
+    "$pattern": _read_pattern,
 }
 """Readers by tag."""

@@ -24,14 +24,15 @@ from caravanserai_core.names import folder_name
 from caravanserai_core.quoting import visible
 from caravanserai_core.stores import _folder, _legacy
 from caravanserai_core.stores._lock import RunLock
+from caravanserai_core.stores._notes import write_notes
 from caravanserai_core.stores._reader import RunReader
 from caravanserai_core.stores._seam import READ, Files
 from caravanserai_core.stores._segments import segment_path
-from caravanserai_core.stores._writer import RunWriter, write_notes
+from caravanserai_core.stores._writer import RunWriter
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from caravanserai_core.records import Record
 
@@ -103,7 +104,30 @@ class FileStore(Store):
         known: Tail | None,
         epoch: int,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        sync: bool = True,
     ) -> Appended:
+        return self._write(
+            run_id, known, seal, lambda w, lock: w.append(lock, known, epoch, seal, sync=sync)
+        )
+
+    def replace(
+        self,
+        run_id: str,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        return self._write(run_id, known, seal, lambda w, lock: w.replace(lock, known, epoch, seal))
+
+    def _write(
+        self,
+        run_id: str,
+        known: Tail | None,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        work: Callable[[RunWriter, int], Appended],
+    ) -> Appended:
+        """Do work on a run's folder under its lock; make both for a writer that knows no run."""
         path = self.folder(run_id)
         if known is None:
             _folder.refuse_network(self.root)
@@ -112,11 +136,20 @@ class FileStore(Store):
         try:
             lock = RunLock(self._files, self.root, path, self.timeout, create=known is None)
             with lock as fd:
-                return RunWriter(self._files, path, lock.size).append(fd, known, epoch, seal)
+                return work(RunWriter(self._files, path, lock.size), fd)
         except FileNotFoundError:
             # The run was deleted since `known`: the writer has to decide, with nothing there.
             sealed = seal(None, None)
             raise AssertionError(f"seal went on after a deletion: {sealed!r}") from None
+
+    def sync(self, run_id: str, tail: Tail) -> None:
+        path = self.folder(run_id)
+        try:
+            lock = RunLock(self._files, self.root, path, self.timeout, create=False)
+            with lock as fd, _folder.typed("the journal cannot be read", path):
+                RunWriter(self._files, path, lock.size).sync(fd, tail)
+        except FileNotFoundError:
+            return  # the run, or the segment, is gone: there is nothing left to keep
 
     def wants_roll(self, tail: Tail, size: int) -> bool:
         return bool(tail.token.size > max(SEGMENT_SIZE, 4 * size))
@@ -188,6 +221,16 @@ class FileStore(Store):
         if _folder.check_run_folder(self._files, path):
             with RunLock(self._files, self.root, path, self.timeout, create=False):
                 write_notes(self._files, path, shown)
+
+    def put_notes(self, run_id: str, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
+        path = self.folder(run_id)
+        try:
+            if _folder.check_run_folder(self._files, path):
+                lock = RunLock(self._files, self.root, path, self.timeout, create=False)
+                with lock as fd, _folder.typed(_UNREADABLE, path):
+                    RunWriter(self._files, path, lock.size).put_notes(fd, known, notes, latest)
+        except FileNotFoundError:
+            return  # the run was deleted
 
     def get_note(self, run_id: str, name: str) -> str | None:
         path = self.folder(run_id)

@@ -18,10 +18,11 @@ from caravanserai_core.stores.base import (
     Shown,
     Store,
     Tail,
+    Within,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class MemoryStore(Store):
@@ -50,26 +51,55 @@ class MemoryStore(Store):
         known: Tail | None,
         epoch: int,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        sync: bool = True,
     ) -> Appended:
         with self._lock:
             tail = self._tails.get(run_id)
-            if tail is not None and tail.epoch > epoch:
-                raise StaleWriter(
-                    f"run {run_id!r}: a writer with epoch {tail.epoch} took it over; this one has "
-                    f"epoch {epoch} and may not write any more. Nothing was written."
-                )
+            self._refuse_stale(run_id, tail, epoch)
             lines = self._lines.get(run_id, [])
             sealed = seal(tail, self._news(lines, known, tail))
             places = list(range(len(lines), len(lines) + len(sealed.lines)))
-            texts = [
-                text + _hint(place if loc is SELF else loc)
-                for (text, loc), place in zip(sealed.lines, places, strict=True)
-            ]
-            self._lines[run_id] = lines + texts
-            self._tails[run_id] = Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, None)
+            self._put(run_id, lines, sealed, places)
             if sealed.shown is not None:
                 self._show(run_id, sealed.shown)
             return Appended(self._tails[run_id], places)
+
+    def replace(
+        self,
+        run_id: str,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        with self._lock:
+            tail = self._tails.get(run_id)
+            self._refuse_stale(run_id, tail, epoch)
+            sealed = seal(tail, self._news(self._lines.get(run_id, []), known, tail))
+            places = list(range(len(sealed.lines)))
+            self._put(run_id, [], sealed, places)
+            numbers = {r.waypoint for r in _parsed(self._lines[run_id]) if r.kind == "waypoint"}
+            kept = {f"waypoint-{number}.md" for number in numbers}
+            notes = self._notes.pop(run_id, {})
+            self._notes[run_id] = {name: text for name, text in notes.items() if name in kept}
+            if sealed.shown is not None:
+                self._show(run_id, sealed.shown)
+            return Appended(self._tails[run_id], places)
+
+    def _refuse_stale(self, run_id: str, tail: Tail | None, epoch: int) -> None:
+        if tail is not None and tail.epoch > epoch:
+            raise StaleWriter(
+                f"run {run_id!r}: a writer with epoch {tail.epoch} took it over; this one has "
+                f"epoch {epoch} and may not write any more. Nothing was written."
+            )
+
+    def _put(self, run_id: str, before: list[bytes], sealed: Sealed, places: list[int]) -> None:
+        texts: list[bytes] = []
+        for (text, loc), place in zip(sealed.lines, places, strict=True):
+            near = places[loc.line] if isinstance(loc, Within) else loc
+            texts.append(text + _hint(place if near is SELF else near))
+        self._lines[run_id] = before + texts
+        self._tails[run_id] = Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, None)
 
     def _news(
         self, lines: list[bytes], known: Tail | None, tail: Tail | None
@@ -122,6 +152,16 @@ class MemoryStore(Store):
         with self._lock:
             if run_id in self._lines:
                 self._show(run_id, shown)
+
+    def put_notes(self, run_id: str, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
+        with self._lock:
+            tail = self._tails.get(run_id)
+            records = _parsed(self._lines.get(run_id, []))
+            if tail is None or not any(record.sum == known.sum for record in records):
+                return
+            self._notes.setdefault(run_id, {}).update(notes)
+            if tail.seq == known.seq:
+                self._show(run_id, latest)
 
     def _show(self, run_id: str, shown: Shown) -> None:
         notes = self._notes.setdefault(run_id, {})

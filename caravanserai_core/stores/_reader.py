@@ -15,12 +15,12 @@ from caravanserai_core.stores import _legacy
 from caravanserai_core.stores._folder import close
 from caravanserai_core.stores._seam import READ
 from caravanserai_core.stores._segment import (
+    Backwards,
     End,
     Place,
     find_waypoints,
     read_line,
     scan,
-    waypoint_lines,
 )
 from caravanserai_core.stores._segments import Lost, Mark, RunFolder, tail_of
 from caravanserai_core.stores.base import Bad, Listed, Recent
@@ -118,7 +118,8 @@ class RunReader(RunFolder):
             found = self.whole(fd, hint._replace(offset=0), end)
             stops = [index for index, item in enumerate(found) if _stop_of(item, record.lane)]
             found = found[stops[-1] :] if stops else []
-        newest = max((item.waypoint for item in found if item.kind == "waypoint"), default=0)
+        counted = [item.waypoint for item in found if item.kind in ("waypoint", "removed")]
+        newest = max(counted, default=0)
         if newest != record.waypoint:
             why = f"waypoint {record.waypoint} is not before it"
             raise self.damaged(hint.segment, record.place.offset, why)
@@ -128,34 +129,35 @@ class RunReader(RunFolder):
         """Read what a waypoint is rebuilt from: the full record, then the patches on its way."""
         if record.full:
             return [record]
-        segment, end = record.place
+        segment = record.place.segment
         first, start = self.record_at(fd, Place(segment, record.loc or 0))
         if first is None or first.seq != record.head.get("full"):
             first = self._find_full(fd, record)  # a hand edit shifted what the hint points at
             start = first.place.offset
         chain = [record]
         if record.head.get("base") != first.waypoint:
-            start = max(0, start - 1)  # with the line break before: lines are found by it
-            buffer = self.files.read(fd, end - start, start)
-            lines = waypoint_lines(buffer)
-            while (base := chain[-1].head.get("base")) != first.waypoint:
-                chain.append(self._step(buffer, start, lines.get(base or 0, []), chain[-1]))
+            lines = Backwards(self.reader(fd), start)
+            while chain[-1].head.get("base") != first.waypoint:
+                chain.append(self._step(lines, start, chain[-1]))
         return [first, *reversed(chain)]
 
-    def _step(self, buffer: bytes, start: int, places: list[int], after: Record) -> Record:
-        """Read the waypoint that `after` builds on from the lines that claim to be it."""
-        segment = after.place.segment
-        why, offset = f"waypoint {after.head.get('base')}, which it builds on, is not there", start
-        for at in reversed(places):
-            place = Place(segment, start + at)
+    def _step(self, lines: Backwards, start: int, after: Record) -> Record:
+        """Read the waypoint that `after` builds on, which stands behind `start`."""
+        segment, end = after.place
+        base = after.head.get("base")
+        why, damage = "", start
+        while type(base) is int and (found := lines.claim(base, end)) is not None:
+            end, text, begin, stop = found
             try:
-                record = read_line(buffer[at : buffer.index(b"\n", at)], place)
-            except (Malformed, ValueError) as error:
-                why, offset = str(error), place.offset
+                record = read_line(text, Place(segment, end), stop, begin)
+            except Malformed as error:
+                why, damage = str(error), end
                 continue
-            if record.seq < after.seq:
+            head = record.head
+            if head["waypoint"] == base and head["kind"] == "waypoint" and record.seq < after.seq:
                 return record
-        raise self.damaged(segment, offset, why)
+        why = why or f"waypoint {base}, which it builds on, is not there"
+        raise self.damaged(segment, damage, why)
 
     def _find_full(self, fd: int, record: Record) -> Record:
         """Find the full record that a waypoint builds on by looking at all before it."""
@@ -172,6 +174,16 @@ class RunReader(RunFolder):
         Raises:
             JournalDamaged: it was written, and it or what it builds on is not whole.
         """
+        found = self._chain_now(waypoint)
+        while not found:
+            # It may have been in a segment that went while others were looked into.
+            generation = self.generation(1)
+            found = self._chain_now(waypoint)
+            if self.generation(1) == generation:
+                break
+        return found
+
+    def _chain_now(self, waypoint: int) -> list[Record]:
         last = self.last_segment()
         for segment in range(last, 0, -1):
             found = self._chain_in(segment, waypoint, newest=segment == last)

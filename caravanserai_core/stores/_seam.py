@@ -77,7 +77,7 @@ APPEND = os.O_RDWR | os.O_APPEND | _ALWAYS | _NO_WAIT
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 # One call reads at most 2 GiB on Linux; below that only the end of a file makes it short.
 _LARGE = 1 << 30
-LOCK = os.O_RDWR | os.O_CREAT | _ALWAYS
+LOCK = os.O_RDWR | os.O_APPEND | os.O_CREAT | _ALWAYS
 
 
 class Files:

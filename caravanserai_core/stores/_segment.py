@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     """read(offset, size) -> bytes"""
 
 _CHUNK = 1 << 20
-_FIRST = 1 << 16  # who asks for the first record alone does not read a megabyte
+_FIRST = 1 << 13  # who asks for the first record alone does not read much more
+_NEXT = 1 << 17  # memory that is used again and again, and stays in the processor's cache
+_BACK = 1 << 16
 _WINDOW = 1 << 14
+_CLAIM = 192  # in a waypoint's line its number comes before this
 BOM = b"\xef\xbb\xbf"
 _HEAD = rb'\{"len":\[\d+,\d+\],"seq":\d+,(?:"app":\[\d+,\d+\],)?"kind":"waypoint","waypoint":'
-_WAYPOINT = re.compile(rb"\n" + _HEAD + rb"(\d+),")
 _SUM = re.compile(rb',"sum":"([0-9a-f]{32})"(?:,"loc":\d+)?\}\r?\n\Z')
 
 
@@ -59,38 +61,83 @@ class Damaged(Exception):
         self.bad = bad
 
 
-def read_line(line: bytes, place: Place, end: int | None = None) -> Record:
+def read_line(text: bytes, place: Place, end: int | None = None, start: int = 0) -> Record:
     """Parse a line and note its place; a carriage return before the line end is dropped.
 
     Args:
-        line: bytes that begin with the line.
+        text: bytes that hold the line.
         place: where that is.
-        end: where the line ends in them, without its line end; None: with them.
+        end: where it ends in them, without its line end; None: with them.
+        start: where it begins in them.
 
     Raises:
         Malformed: the line is not a whole record.
     """
-    size = end = len(line) if end is None else end
-    if line[end - 1 : end] == b"\r":
+    end = len(text) if end is None else end
+    edited = False
+    if text[end - 1 : end] == b"\r":
         end -= 1
-    if place.offset == 0 and line.startswith(BOM):
-        line, end = line[3:], end - 3
-    record = parse(line, end)
+        edited = True
+    if place.offset == 0 and text.startswith(BOM, start):
+        start += len(BOM)
+        edited = True
+    record = parse(text, end, start)
     record.place = place
-    record.edited = end != size
+    record.edited = edited
     return record
 
 
-def waypoint_lines(buffer: bytes) -> dict[int, list[int]]:
-    """Return where lines of waypoints begin behind a line break, by waypoint number.
+class Backwards:
+    """Looks for waypoints in a segment from later to earlier ones, in memory of bounded size.
 
-    A line break never stands inside a record (JSON escapes it), so the beginnings of lines can be
-    searched for as bytes. A damaged line may claim another's number, so there may be several.
+    Args:
+        read: reads the segment.
+        start: where the first line begins; nothing before it is looked at.
     """
-    found: dict[int, list[int]] = {}
-    for match in _WAYPOINT.finditer(buffer):
-        found.setdefault(int(match[1]), []).append(match.start() + 1)
-    return found
+
+    def __init__(self, read: Read, start: int) -> None:
+        self._read = read
+        self._start = max(0, start - 1)  # with the line break before: lines are found by it
+        self._offset = 0
+        self._text = b""
+
+    def claim(self, waypoint: int, end: int) -> tuple[int, bytes, int, int] | None:
+        """Return the last line that seems to be a waypoint; None: there is none.
+
+        A line break never stands inside a record (JSON escapes it), so lines can be searched for
+        as bytes. The caller decides: a damaged line may claim another's number, and a state may
+        hold what looks like a head.
+
+        Args:
+            waypoint: its number.
+            end: where the line behind the last one that counts begins.
+
+        Returns:
+            The line's offset in the segment, bytes that hold it, and where in them.
+        """
+        claim = b'"kind":"waypoint","waypoint":%d,' % waypoint
+        size = _BACK
+        while True:
+            text, before = self._text, end - self._offset
+            if 0 < before <= len(text):
+                begin = text.rfind(b"\n", 0, before - 1) + 1
+                if begin and text.find(claim, begin, min(begin + _CLAIM, before)) > 0:
+                    return end - before + begin, text, begin, before - 1
+                at = text.rfind(claim, 0, before)
+                begin = text.rfind(b"\n", 0, at) + 1 if at > 0 else 0
+                if begin:  # a copy: what stands between is not kept for it
+                    line = text[begin : text.find(b"\n", at, before)]
+                    return end - before + begin, line, 0, len(line)
+                if self._offset == self._start:
+                    return None
+                # Only a line that is cut off here can be left.
+                cut = text.find(b"\n", 0, before - 1) + 1
+                end = self._offset + cut if cut else end
+                size = _BACK if cut else max(_BACK, 4 * before)
+            self._offset = max(self._start, end - size)
+            self._text = self._read(self._offset, max(0, end - self._offset))
+            if not 0 < end - self._offset <= len(self._text):
+                return None  # nothing is left, or somebody has cut the file off
 
 
 def scan(
@@ -105,10 +152,16 @@ def scan(
         buffer = read(position, min(chunk, end - position))
         at = 0
         while (newline := buffer.find(b"\n", at)) >= 0:
-            yield _parsed(buffer[at:newline], Place(segment, position + at), path, complete=True)
+            place = Place(segment, position + at)
+            # With its body a record is kept; what was read with it is not.
+            text, start, stop = (buffer[at:newline], 0, None) if bodies else (buffer, at, newline)
+            try:
+                yield read_line(text, place, stop, start)
+            except Malformed as error:
+                yield _bad(buffer[at:newline], place, path, error, complete=True)
             at = newline + 1
         if at:
-            position, chunk = position + at, _CHUNK
+            position, chunk = position + at, _NEXT
             continue
         jump = None if bodies else _skip_body(read, buffer, Place(segment, position))
         if jump is not None:
@@ -126,8 +179,12 @@ def _parsed(line: bytes, place: Place, path: str, *, complete: bool) -> Record |
     try:
         return read_line(line, place)
     except Malformed as error:
-        whole = complete and b"\0" not in line
-        return Bad(path, place.offset, len(line) + complete, whole, str(error))
+        return _bad(line, place, path, error, complete=complete)
+
+
+def _bad(line: bytes, place: Place, path: str, error: Malformed, *, complete: bool) -> Bad:
+    whole = complete and b"\0" not in line
+    return Bad(path, place.offset, len(line) + complete, whole, str(error))
 
 
 def _skip_body(read: Read, buffer: bytes, place: Place) -> tuple[Record, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import JournalDamaged, StoreRefused
 from caravanserai_core.quoting import visible
-from caravanserai_core.records import SUFFIX_MAX, Malformed, Record, lengths
+from caravanserai_core.records import SUFFIX_MAX, Malformed, Record, lengths, parse
 from caravanserai_core.stores import _legacy
 from caravanserai_core.stores._folder import close, failed
 from caravanserai_core.stores._seam import READ
@@ -43,10 +44,32 @@ class Lost(Exception):
 
 
 class Mark(NamedTuple):
-    """The token of a tail: in which segment a journal ends, and at which byte."""
+    """The token of a tail: in which segment a journal ends, and at which byte.
+
+    Attributes:
+        segment: ordinal of the segment.
+        size: where the journal ends in it, in bytes.
+        unsynced: how many of the bytes before that this process wrote without waiting for the
+            disk. Not a part of what the mark says: two marks of one place are equal.
+    """
 
     segment: int
     size: int
+    unsynced: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mark) and self[:2] == other[:2]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
+
+
+def generation_of(line: bytes) -> int:
+    """Return the generation that an `open` record states, sealed and not laid out yet."""
+    return int(parse(line + b"}").head["generation"])
 
 
 def segment_path(path: str, number: int) -> str:
@@ -102,7 +125,30 @@ class RunFolder:
         segment = 0
         while self.exists(segment + 1):
             segment += 1
+        while segment > 1 and self.left_over(segment):
+            segment -= 1
         return segment
+
+    def left_over(self, segment: int) -> bool:
+        """Say whether a segment was left by a crash when the journal was replaced.
+
+        It is of another generation than the first one. Where that cannot be read it is none.
+        """
+        mine, first = self.generation(segment), self.generation(1)
+        return mine is not None and first is not None and mine != first
+
+    def generation(self, segment: int) -> int | None:
+        """Return the generation that a segment begins with, or None where it cannot be read."""
+        try:
+            fd = self.open_segment(segment, READ)
+        except FileNotFoundError:
+            return None
+        try:
+            record, _ = self.record_at(fd, Place(segment, 0))
+        finally:
+            close(self.files, fd)
+        found = record.head.get("generation") if record is not None else None
+        return found if type(found) is int else None
 
     def exists(self, segment: int) -> bool:
         """Say whether there is a segment of this number, or anything else of its name."""
@@ -112,10 +158,11 @@ class RunFolder:
             return False
         return True
 
-    def segments_behind(self, last: int) -> list[int]:
-        """Return the segments that lie behind a missing one."""
+    def segments_behind(self, last: int, *, all_generations: bool = False) -> list[int]:
+        """Return the segments that lie behind the last one, or a missing one, from the end."""
         names = (_SEGMENT.fullmatch(name) for name in self.files.listdir(self.path))
-        return sorted((int(m[1]) for m in names if m and int(m[1]) > last), reverse=True)
+        found = sorted((int(m[1]) for m in names if m and int(m[1]) > last), reverse=True)
+        return [number for number in found if all_generations or not self.left_over(number)]
 
     def segment_of(self, path: str) -> int:
         """Return the number of a segment from its path."""
@@ -126,21 +173,52 @@ class RunFolder:
         """Yield the records of all segments from `start` on, and what is not one."""
         segment, offset = start or Place(1, 0)
         empty: Bad | None = None
-        while True:
-            try:
-                fd = self.open_segment(segment, READ)
-            except FileNotFoundError:
-                return
-            if empty is not None:
-                yield empty  # the newest one may be empty, if a crash came before its first append
-            try:
+        opened = self._open_all(segment)
+        try:
+            for fd in opened:
+                if empty is not None:
+                    yield empty  # the newest may be empty, if a crash came before its first append
                 size = self.files.fstat(fd).st_size
                 name = segment_path(self.path, segment)
                 empty = None if size else Bad(name, 0, 0, complete=True, why="the file is empty")
                 yield from scan(self.reader(fd), segment, name, offset, size, bodies=bodies)
-            finally:
+                segment, offset = segment + 1, 0
+        finally:
+            for fd in opened:
                 close(self.files, fd)
-            segment, offset = segment + 1, 0
+
+    def _open_all(self, first: int) -> list[int]:
+        """Open all segments from `first` on before any is read.
+
+        So that what is read is one journal, although it may be replaced by another meanwhile.
+        """
+        while True:
+            opened: list[int] = []
+            whole = False
+            try:
+                whole = self._try_open_all(first, opened)
+            finally:
+                if not whole:
+                    for fd in opened:
+                        close(self.files, fd)
+            if whole:
+                return opened
+
+    def _try_open_all(self, first: int, opened: list[int]) -> bool:
+        """Open all segments; says whether they were still the journal's when all were open."""
+        with contextlib.suppress(FileNotFoundError):
+            while len(opened) < 2 or not self.left_over(first + len(opened)):
+                opened.append(self.open_segment(first + len(opened), READ))
+        if len(opened) > 1 and self.left_over(first + 1):
+            close(self.files, opened.pop())
+        if not opened:
+            return True
+        mine = self.files.fstat(opened[0])
+        try:
+            named = self.files.lstat(segment_path(self.path, first))
+        except FileNotFoundError:
+            return False
+        return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
     def reader(self, fd: int) -> Read:
         """Return the function that reads (offset, size) of an open segment."""
@@ -216,7 +294,7 @@ class RunFolder:
         Raises:
             JournalDamaged: acknowledged records were in that segment.
         """
-        if self.exists(last + 2):
+        if self.exists(last + 2) and not self.left_over(last + 2):
             why = f"it is missing, and journal-{last + 2}.jsonl is there"
             raise self.damaged(last + 1, None, why)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from caravanserai_core.errors import StaleWriter
+from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreFailed
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import SUFFIX_MAX, Record, now
+from caravanserai_core.stores import _legacy
 from caravanserai_core.stores._folder import (
     close,
     failed,
@@ -18,19 +20,33 @@ from caravanserai_core.stores._folder import (
     sync_names,
     typed,
     write_all,
-    write_new,
 )
+from caravanserai_core.stores._notes import remove_notes, write_all_notes, write_notes
 from caravanserai_core.stores._seam import APPEND, NEW, READ
 from caravanserai_core.stores._segment import Place
-from caravanserai_core.stores._segments import Lost, Mark, RunFolder, segment_path, tail_of
-from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail
+from caravanserai_core.stores._segments import (
+    Lost,
+    Mark,
+    RunFolder,
+    generation_of,
+    segment_path,
+    tail_of,
+)
+from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail, Within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from caravanserai_core.stores._seam import Files
 
 _log = logging.getLogger("caravanserai")
+
+_NOT_KEPT = "the disk did not keep it"
+
+_TEMPORARY = ".journal-1.jsonl."
+
+# A line of the lock file: the first segment is being replaced by one of this generation.
+_REPLACING = re.compile(rb"^replacing (\d+)$", re.MULTILINE)
 
 # A line of the lock file: a segment in which a sync failed, and where it ends.
 _MARK = re.compile(rb"^(\d{8}) (\d+)$", re.MULTILINE)
@@ -45,6 +61,7 @@ class Found(NamedTuple):
         size: where it ends there, in bytes.
         torn: bytes of a torn append behind it.
         newline: whether the last line has its line end.
+        unsynced: bytes before `size` that this process wrote and did not sync.
     """
 
     tail: Tail | None
@@ -52,6 +69,7 @@ class Found(NamedTuple):
     size: int
     torn: int
     newline: bool
+    unsynced: int = 0
 
 
 class RunWriter(RunFolder):
@@ -73,6 +91,8 @@ class RunWriter(RunFolder):
         known: Tail | None,
         epoch: int,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        sync: bool,
     ) -> Appended:
         """Add records; see `Store.append`. `lock` is the open, locked lock file."""
         fd = -1
@@ -80,11 +100,7 @@ class RunWriter(RunFolder):
             with typed("the journal cannot be read", self.path):
                 fd, found, news = self._find(lock, known)
             tail = found.tail
-            if tail is not None and tail.epoch > epoch:
-                raise StaleWriter(
-                    f"{visible(self.path)}: a writer with epoch {tail.epoch} took this run over; "
-                    f"this one has epoch {epoch} and may not write any more. Nothing was written."
-                )
+            self._refuse_stale(tail, epoch)
             sealed = seal(tail, news)
             if found.torn:
                 self._set_aside(fd, found)
@@ -95,7 +111,8 @@ class RunWriter(RunFolder):
                 segment = found.segment + (tail is not None)
                 appended, fd = self._begin_segment(segment, sealed)
             else:
-                appended = self._extend(lock, fd, found, sealed)
+                # What closes a segment is synced: a new one never leaves unsynced bytes behind.
+                appended = self._extend(lock, fd, found, sealed, sync=sync or sealed.rolled)
             if sealed.shown is not None:
                 write_notes(self.files, self.path, sealed.shown)
             return appended
@@ -103,12 +120,30 @@ class RunWriter(RunFolder):
             if fd >= 0:
                 close(self.files, fd)
 
+    def put_notes(self, lock: int, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
+        """Write notes that waited; see `Store.put_notes`. `lock` is the open, locked lock file."""
+        fd, _, news = self._find(lock, known)
+        if fd >= 0:
+            close(self.files, fd)
+        if news is None:
+            return
+        if write_all_notes(self.files, self.path, notes) and not news:
+            write_notes(self.files, self.path, latest)
+
+    def _refuse_stale(self, tail: Tail | None, epoch: int) -> None:
+        if tail is not None and tail.epoch > epoch:
+            raise StaleWriter(
+                f"{visible(self.path)}: a writer with epoch {tail.epoch} took this run over; "
+                f"this one has epoch {epoch} and may not write any more. Nothing was written."
+            )
+
     def _find(self, lock: int, known: Tail | None) -> tuple[int, Found, list[Record] | None]:
         """Find the end of the journal, and what came after `known`.
 
         Returns:
             The segment it is in, open for appending, or -1 if there is none; the end; the news.
         """
+        self._settle(lock)
         broken = self._broken_end(lock)
         fd = -1
         try:
@@ -116,7 +151,8 @@ class RunWriter(RunFolder):
             if known is not None and known.token.segment > broken.segment:
                 fd = self._open_known(known)
             if known is not None and fd >= 0:
-                found = Found(known, known.token.segment, known.token.size, 0, newline=True)
+                at: Mark = known.token
+                found = Found(known, at.segment, at.size, 0, newline=True, unsynced=at.unsynced)
             else:
                 try:
                     fd, found = self._locate(broken)
@@ -160,40 +196,74 @@ class RunWriter(RunFolder):
                 close(self.files, fd)
         return fd if same else -1
 
-    def _extend(self, lock: int, fd: int, found: Found, sealed: Sealed) -> Appended:
+    def _extend(self, lock: int, fd: int, found: Found, sealed: Sealed, *, sync: bool) -> Appended:
         blob, places = _layout(sealed, found.segment, found.size + (not found.newline))
         if not found.newline:
             blob = b"\n" + blob
-        synced = False
+        written, keep = False, found.size
         try:
             try:
                 write_all(self.files, fd, blob)
             except OSError as error:
                 raise failed("the waypoint was not written", self.path, error) from error
-            try:
-                sync_data(self.files, fd, self.path)
-            except OSError as error:
-                self._leave_segment(lock, Mark(found.segment, found.size))
-                raise failed("the disk did not keep it", self.path, error) from error
-            synced = True
+            if sync:
+                try:
+                    self._sync(lock, fd, Mark(found.segment, found.size - found.unsynced))
+                except StoreFailed:
+                    keep -= found.unsynced  # may be gone with it, though its writes succeeded
+                    raise
+            written = True
         finally:
-            if not synced:  # also on ^C: an append that is not acknowledged is not there
+            if not written:  # also on ^C: an append that is not acknowledged is not there
                 with contextlib.suppress(OSError):
-                    self.files.truncate(fd, found.size)
-        mark = Mark(found.segment, found.size + len(blob))
-        return Appended(_tail(sealed, mark), places)
+                    self.files.truncate(fd, keep)
+        unsynced = 0 if sync else found.unsynced + len(blob)
+        mark = Mark(found.segment, found.size + len(blob), unsynced)
+        return Appended(_tail(sealed, mark), places, durable=sync)
 
-    def _leave_segment(self, lock: int, end: Mark) -> None:
-        """After a failed sync: its data may be gone although a second sync would succeed.
+    def sync(self, lock: int, tail: Tail) -> None:
+        """Make what this process wrote up to `tail` durable; see `Store.sync`.
 
-        The segment ends at what was acknowledged, and the lock file tells every process where
-        that is and that the next append begins a new one. It is opened for each append, so
-        looking costs nothing.
+        Raises:
+            FileNotFoundError: the segment is gone.
+        """
+        self._settle(lock)
+        mark: Mark = tail.token
+        if mark.segment <= self._broken_end(lock).segment:
+            # Whoever's sync that was: a second one would succeed and prove nothing.
+            raise failed(_NOT_KEPT, self.path, OSError(errno.EIO, os.strerror(errno.EIO)))
+        if self.exists(mark.segment + 1):
+            return  # synced by who closed the segment
+        fd = self._open_known(tail)
+        last = fd >= 0
+        if not last:  # somebody else's append is behind it, which may be durable
+            fd = self.open_segment(mark.segment, APPEND)
+        try:
+            keep = mark.size - mark.unsynced if last else self.files.fstat(fd).st_size
+            try:
+                self._sync(lock, fd, Mark(mark.segment, keep))
+            except StoreFailed:
+                with contextlib.suppress(OSError):
+                    self.files.truncate(fd, keep)
+                raise
+        finally:
+            close(self.files, fd)
+
+    def _sync(self, lock: int, fd: int, keep: Mark) -> None:
+        """Sync a segment; `keep` is where it ends if that fails.
+
+        After a failed sync its data may be gone although a second one would succeed. The segment
+        ends at what was durable, and the lock file tells every process where that is and that
+        the next append begins a new one. It is opened for each append, so looking costs nothing.
         """
         try:
-            self.files.write(lock, b"%08d %d\n" % end)
-        except OSError:
-            _log.error("%s: a sync failed and could not be marked", visible(self.path))
+            sync_data(self.files, fd, self.path)
+        except OSError as error:
+            try:
+                self.files.write(lock, b"%08d %d\n" % keep[:2])
+            except OSError:
+                _log.error("%s: a sync failed and could not be marked", visible(self.path))
+            raise failed(_NOT_KEPT, self.path, error) from error
 
     def _broken_end(self, lock: int) -> Mark:
         """Return where the last segment ends in which a sync failed; segment 0: in none."""
@@ -233,6 +303,8 @@ class RunWriter(RunFolder):
         What stands behind the end of a segment in which a sync failed was never acknowledged.
         """
         last = self.last_segment()
+        if last and self.exists(last + 1):
+            self._drop_leftovers(last)
         if last == 0:
             self.refuse_lost(0)
             return -1, Found(None, 1, 0, 0, newline=True)
@@ -268,6 +340,133 @@ class RunWriter(RunFolder):
         except BaseException:
             close(self.files, fd)
             raise
+
+    # ------------------------------------------------------------------ replacing it all
+
+    def replace(
+        self,
+        lock: int,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        """Put another journal in the place of this one; see `Store.replace`.
+
+        The new one is written beside it and renamed onto the first segment: that is the moment.
+        From then on the other segments are left over, known by their generation, and so are the
+        marks in the lock file. `_settle` clears them away, now or after a crash.
+        """
+        with typed("the journal cannot be read", self.path):
+            fd, found, news = self._find(lock, known)
+        try:
+            self._refuse_stale(found.tail, epoch)
+            sealed = seal(found.tail, news)
+            if found.torn:
+                self._set_aside(fd, found)
+        finally:
+            if fd >= 0:
+                close(self.files, fd)
+        blob, places = _layout(sealed, 1, 0)
+        try:
+            self._drop_unfinished(found.segment + 1)
+            self._swap(lock, blob, generation_of(sealed.lines[0].text))
+            self._settle(lock)
+        except OSError as error:
+            if isinstance(error, CaravanseraiError):
+                raise
+            raise failed("the journal was not rewritten", self.path, error) from error
+        if sealed.shown is not None:
+            write_notes(self.files, self.path, sealed.shown)
+        return Appended(_tail(sealed, Mark(1, len(blob))), places)
+
+    def _swap(self, lock: int, blob: bytes, generation: int) -> None:
+        """Write the new journal and rename it onto the first segment."""
+        temporary = f"{self.path}/{_TEMPORARY}{os.urandom(8).hex()}"
+        mark = b"replacing %d\n" % generation
+        done = False
+        try:
+            # Whoever locks the run next sees that there is something to settle.
+            write_all(self.files, lock, mark)
+            sync_data(self.files, lock, self.path)
+            fd = self.files.open(temporary, NEW, 0o600)
+            try:
+                write_all(self.files, fd, blob)
+                sync_data(self.files, fd, self.path)
+            finally:
+                self.files.close(fd)
+            self.files.rename(temporary, segment_path(self.path, 1))
+            done = True
+        finally:
+            if not done:
+                with contextlib.suppress(OSError):
+                    self.files.unlink(temporary)
+                with contextlib.suppress(OSError):
+                    self.files.truncate(lock, self.lock_size)
+        self.lock_size += len(mark)
+
+    def _settle(self, lock: int) -> None:
+        """Finish what a replacement began, or undo it, as the first segment says.
+
+        Only evidence counts: after a loss of power an old mark may be there again.
+        """
+        if not self.lock_size:
+            return
+        marks = list(_REPLACING.finditer(self.files.read(lock, self.lock_size, 0)))
+        if not marks:
+            return
+        # Before anything is removed, or acknowledged in the new one, it has its name for good.
+        sync_names(self.files, self.path)
+        self._drop_leftovers(self.last_segment())
+        self._drop_temporaries()
+        size = marks[-1].start()
+        if self.generation(1) == int(marks[-1][1]):
+            self._remove_notes()
+            size = 0  # marks of failed syncs are of segments that have gone
+        self.files.truncate(lock, size)
+        self.lock_size = size
+
+    def _drop_leftovers(self, last: int) -> None:
+        """Remove segments of an earlier generation; from the end, so that no gap is seen."""
+        sync_names(self.files, self.path)
+        for segment in self.segments_behind(last, all_generations=True):
+            if self.left_over(segment):
+                self.files.unlink(segment_path(self.path, segment))
+
+    def _drop_unfinished(self, segment: int) -> None:
+        """Set aside a segment that was begun and never acknowledged."""
+        if segment == 1 or not self.exists(segment):
+            return
+        fd = self.open_segment(segment, READ)
+        try:
+            if self.files.fstat(fd).st_size:
+                self._keep_damaged(segment, fd, 0)
+        finally:
+            close(self.files, fd)
+        self.files.unlink(segment_path(self.path, segment))
+
+    def _drop_temporaries(self) -> None:
+        for name in self.files.listdir(self.path):
+            if name.startswith(_TEMPORARY):
+                self.files.unlink(f"{self.path}/{name}")
+
+    def _remove_notes(self) -> None:
+        items = list(self.scan(bodies=False, start=None))
+        records = [item for item in items if isinstance(item, Record)]
+        kept = {record.waypoint for record in records if record.kind == "waypoint"}
+        newest = max((record.waypoint for record in records), default=0)
+        old = _legacy.read(self.path)
+        if old is not None:
+            kept.update(range(1, old.number + 1))
+        try:
+            remove_notes(self.files, self.path, kept, newest)
+        except OSError as error:
+            _log.warning(
+                "%s: notes of removed waypoints are still there (%s)",
+                visible(self.path),
+                error.strerror,
+            )
+
+    # ------------------------------------------------------------------ torn tails, news
 
     def _set_aside(self, fd: int, found: Found) -> None:
         """Keep a copy of a torn tail, then cut it off. Only the holder of the lock does this."""
@@ -326,6 +525,8 @@ def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Plac
     for text, loc in sealed.lines:
         place = Place(segment, offset)
         near = place if loc is SELF else loc
+        if isinstance(near, Within):
+            near = places[near.line]
         hint = b',"loc":%d' % near.offset if near is not None and near.segment == segment else b""
         line = b"%b%b}\n" % (text, hint)
         parts.append(line)
@@ -336,54 +537,3 @@ def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Plac
 
 def _tail(sealed: Sealed, mark: Mark) -> Tail:
     return Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, mark)
-
-
-# ---------------------------------------------------------------------- notes
-
-
-def write_notes(files: Files, path: str, shown: Shown) -> None:
-    """Write notes beside the journal. They are derived: a failure here fails no append."""
-    try:
-        if shown.name is not None:
-            _put(files, path, shown.name, shown.text)
-        if shown.live is not None:
-            write_new(files, path, "latest.md", _utf8(shown.live))
-        elif shown.name is not None:
-            _link_latest(files, path, shown.name, shown.text)
-    except OSError as error:
-        _log.warning(
-            "the note could not be written beside the journal (%s); the next `caravanserai show` "
-            "writes it again",
-            error.strerror,
-        )
-
-
-def _put(files: Files, path: str, name: str, text: str) -> None:
-    try:
-        fd = files.open(f"{path}/{name}", NEW, 0o600)
-    except FileExistsError:
-        write_new(files, path, name, _utf8(text))
-        return
-    try:
-        write_all(files, fd, _utf8(text))
-    finally:
-        files.close(fd)
-
-
-def _link_latest(files: Files, path: str, name: str, text: str) -> None:
-    """Point `latest.md` at a note: a link is swapped in a sixth of the time of a copy."""
-    temporary = f"{path}/.latest.{os.urandom(8).hex()}"
-    try:
-        files.symlink(name, temporary)
-    except (OSError, NotImplementedError):  # Windows without the right, FAT
-        write_new(files, path, "latest.md", _utf8(text))
-        return
-    try:
-        files.rename(temporary, f"{path}/latest.md")
-    except OSError:
-        files.unlink(temporary)
-        raise
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "replace")

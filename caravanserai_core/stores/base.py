@@ -10,7 +10,9 @@ them beyond their heads. What it promises:
   given what came since and decides. Two writers never put two records under one number.
 * **Fenced.** A writer whose epoch is lower than the journal's is refused with `StaleWriter`,
   before `seal` is called, and nothing of its append is written.
-* **Durable.** When `append` returns, a crash of the machine does not lose it.
+* **Durable.** When `append` returns, a crash of the machine does not lose it - unless it was asked
+  not to wait for that (`sync=False`): then a crash of the process does not, and a crash of the
+  machine may, until `sync` or any later append of that run has returned.
 * **Readers never repair** and never block a writer. What a writer left half done is not there.
 * **Notes are derived.** A store holds them beside the journal so that a person can read them
   with the tools at hand. Their loss or delay is never an error.
@@ -33,12 +35,22 @@ from caravanserai_core.errors import JournalDamaged
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from caravanserai_core.records import Record
 
 SELF: Final = object()
 """A line whose `loc` is its own place."""
+
+
+class Within(NamedTuple):
+    """A `loc` that is the place of another line of the same append, before it.
+
+    Attributes:
+        line: which one, from 0.
+    """
+
+    line: int
 
 
 class Tail(NamedTuple):
@@ -110,8 +122,8 @@ class Line(NamedTuple):
         text: the line up to and including its sum, without the closing brace.
         loc: the hint that goes behind it: `SELF` for a full waypoint, for another waypoint the
             `place` of the full record it builds on, for any other record that of the newest
-            waypoint of its lane; None where there is none. It saves a search, and nothing
-            depends on it: it is outside the sum.
+            waypoint of its lane (either may be a `Within`); None where there is none. It saves a
+            search, and nothing depends on it: it is outside the sum.
     """
 
     text: bytes
@@ -159,10 +171,12 @@ class Appended(NamedTuple):
     Attributes:
         tail: the new end of the journal.
         places: the place of each line, in order.
+        durable: whether a crash of the machine leaves it, and all before it, as it is.
     """
 
     tail: Tail
     places: list[Any]
+    durable: bool = True
 
 
 class Recent(NamedTuple):
@@ -229,6 +243,8 @@ class Store(ABC):
         known: Tail | None,
         epoch: int,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        sync: bool = True,
     ) -> Appended:
         """Add records at the end of a run's journal, all or none, durably.
 
@@ -240,6 +256,10 @@ class Store(ABC):
                 in order, heads at least; with None in their place where `known` is not part
                 of this journal (it was deleted, or began in between). Returns the lines, or
                 raises, and then nothing is written. May be called more than once.
+            sync: wait until it is durable. Without, it is seen by every reader at once and
+                outlives the process, not the machine. Durable all the same is an append that
+                begins a run or a segment, or ends one; a store where waiting costs nothing
+                takes no notice. An append with `sync` makes those before it durable too.
 
         Raises:
             StaleWriter: the journal's epoch is higher than `epoch`.
@@ -247,6 +267,48 @@ class Store(ABC):
             StoreFailed: the disk refused; the journal is as it was.
             StoreRefused: the run's folder cannot be used safely.
             JournalDamaged: the journal is damaged; nothing is written over it.
+        """
+
+    def sync(self, run_id: str, tail: Tail) -> None:  # noqa: B027 - nothing to do is a right answer
+        """Make everything up to `tail` durable, where it was appended without.
+
+        Nothing is to be done where the run was deleted or replaced since: what `replace` keeps is
+        durable. Stores that make each append durable have nothing to do.
+
+        Raises:
+            StoreFailed: the disk did not keep it. What was not durable before may be gone from
+                the journal, now or after a crash; what was durable stands.
+            StoreBusy: another process held the run for too long.
+        """
+
+    @abstractmethod
+    def replace(
+        self,
+        run_id: str,
+        known: Tail | None,
+        epoch: int,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> Appended:
+        """Put other records in the place of all that a run's journal holds, at once, durably.
+
+        The only way in which anything is removed from a journal. Every reader sees the old
+        journal or the new one, whole, and so does whoever comes after a crash. Notes of waypoints
+        that are no longer there go too, and so does the live note.
+
+        Args:
+            run_id: the run; it is created if it does not exist.
+            known: the tail that the writer last saw, or None if it saw no journal.
+            epoch: the writer's epoch.
+            seal: called as by `append`, and may raise as there. Returns all lines of the new
+                journal. The first is an `open` whose `generation` is one higher than that of the
+                journal it replaces, and whose `seq` and `prev` go on from its end; that is how
+                a writer with an old tail is told from others. Each line may be an append of its
+                own. Not called again once the journal is replaced.
+
+        Raises:
+            StaleWriter, StoreBusy, StoreRefused, JournalDamaged: as `append`.
+            StoreFailed: the disk refused. The journal is as it was; or, where the last step of
+                all was refused, replaced, and another crash may undo that.
         """
 
     def wants_roll(self, tail: Tail, size: int) -> bool:
@@ -285,6 +347,18 @@ class Store(ABC):
     @abstractmethod
     def put_note(self, run_id: str, shown: Shown) -> None:
         """Write notes beside the journal again, where they are missing or stale."""
+
+    @abstractmethod
+    def put_notes(self, run_id: str, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
+        """Write notes beside the journal that wait since their records were appended.
+
+        Args:
+            run_id: the run.
+            known: a tail of the journal that they belong to; where the journal is another by
+                now, because it was deleted, nothing is written.
+            notes: the text of each by its name.
+            latest: what is newest; left out where somebody else wrote on since.
+        """
 
     @abstractmethod
     def get_note(self, run_id: str, name: str) -> str | None:

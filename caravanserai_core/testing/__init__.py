@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from caravanserai_core.testing._appends import AppendTests
 from caravanserai_core.testing._reads import ReadTests
+from caravanserai_core.testing._replaces import ReplaceTests
 from caravanserai_core.testing._writer import HOSTILE_IDS, HandWriter
 
 __all__ = ["HOSTILE_IDS", "HandWriter", "StoreTests"]
 
 
-class StoreTests(AppendTests, ReadTests):
+class StoreTests(AppendTests, ReplaceTests, ReadTests):
     """Tests that every store passes. A subclass gives the fixture `store` and three methods."""

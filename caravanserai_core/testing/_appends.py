@@ -106,6 +106,49 @@ class AppendTests(Hooks):
         assert [record.seq for record in found] == list(range(1, 122))
         check_chain(found)
 
+    # ------------------------------------------------------------------ not waiting for the disk
+
+    def test_what_was_not_waited_for_is_seen_at_once(self, store: Store) -> None:
+        """Without `sync` an append is there for every reader and writer, like any other."""
+        writer, other = HandWriter(store), HandWriter(self.reopen(store), name="o")
+        writer.append(writer.state())
+        other.known = writer.known
+
+        tail = writer.append(writer.entry(), writer.entry(), sync=False).tail
+
+        assert end(self.reopen(store)) == tail
+        assert [record.seq for record in records(self.reopen(store))] == [1, 2, 3, 4]
+        other.append(other.entry())
+        assert [record.seq for record in other.seals[-1][1] or ()] == [3, 4]
+        check_chain(records(store))
+
+    def test_what_begins_a_run_or_ends_a_segment_is_durable(self, store: Store) -> None:
+        """`Appended` says so, and `sync` makes the rest durable."""
+        writer = HandWriter(store)
+
+        assert writer.append(writer.state(), sync=False).durable
+        middle = writer.append(writer.entry(), sync=False)
+        assert writer.append(writer.draft("roll"), sync=False).durable
+        assert writer.append(writer.state(), sync=False).durable
+        last = writer.append(writer.entry(), sync=False)
+
+        for appended in (middle, last):
+            assert store.sync("run", appended.tail) is None  # type: ignore[func-returns-value]
+        assert writer.append(writer.entry()).durable
+        check_chain(records(self.reopen(store)))
+
+    def test_there_is_nothing_to_sync_in_a_deleted_run(self, store: Store) -> None:
+        """It is no error, and does not bring the run back."""
+        writer = HandWriter(store)
+        writer.append(writer.state())
+        tail = writer.append(writer.entry(), sync=False).tail
+        self.reopen(store).delete("run")
+
+        store.sync("run", tail)
+
+        assert store.recent("run") is None
+        assert self.raw_runs(store) == 0
+
     # ------------------------------------------------------------------ compare and append
 
     def test_seal_is_given_the_end_it_knows_and_no_news(self, store: Store) -> None:

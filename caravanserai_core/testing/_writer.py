@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from caravanserai_core.records import Draft, Record
-from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
+from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,7 @@ class HandWriter:
         seals: the arguments of each call of its seal function.
         full: number and place of its last full waypoint.
         stop: place of its last waypoint.
+        generation: what it states in an `open` record.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class HandWriter:
         self.seals: list[tuple[Tail | None, list[Record] | None]] = []
         self.full: tuple[int, Any] = (0, None)
         self.stop: Any = None
+        self.generation = 1
 
     def draft(
         self, kind: str, fields: dict[str, Any] | None = None, *, lane: str = "", body: bytes = b""
@@ -96,16 +98,23 @@ class HandWriter:
     def open(self) -> Draft:
         """Draft the record that a segment begins with."""
         body = b'"data":{"run_id":%b}' % _json(self.run_id)
-        fields = {"format": 1, "generation": 1, "epoch": self.epoch}
+        fields = {"format": 1, "generation": self.generation, "epoch": self.epoch}
         return Draft("open", fields, by=self.name, body=body)
 
     def state(self, state: bytes = b"{}", *, lane: str = "") -> Draft:
         """Draft a waypoint that holds its whole state, given as JSON."""
         return self.draft("waypoint", {"note": ""}, lane=lane, body=b'"state":' + state)
 
-    def patch(self, patch: bytes = b"[]") -> Draft:
-        """Draft a waypoint that builds on the one before it."""
-        fields = {"note": "", "base": self.newest, "full": self.full[0]}
+    def patch(self, patch: bytes = b"[]", *, first: bool = False) -> Draft:
+        """Draft a waypoint that builds on the one before it.
+
+        Args:
+            patch: its JSON.
+            first: the one before it is the first of a journal about to be replaced.
+        """
+        seq = self.known.seq if self.known is not None else 0
+        base, full = (1, seq + 2) if first else (self.newest, self.full[0])
+        fields = {"note": "", "base": base, "full": full}
         return self.draft("waypoint", fields, body=b'"patch":' + patch)
 
     def entry(self, data: bytes = b"null", *, lane: str = "", kind: str = "entry") -> Draft:
@@ -113,7 +122,11 @@ class HandWriter:
         return self.draft(kind, {"name": "e"}, lane=lane, body=b'"data":' + data)
 
     def append(
-        self, *drafts: Draft, decide: Decide | None = None, shown: Shown | None = None
+        self,
+        *drafts: Draft,
+        decide: Decide | None = None,
+        shown: Shown | None = None,
+        sync: bool = True,
     ) -> Appended:
         """Append drafts; `decide` looks at the tail and the news first, and may raise."""
 
@@ -130,7 +143,7 @@ class HandWriter:
             return sealed
 
         texts: list[bytes] = []
-        appended = self.store.append(self.run_id, self.known, self.epoch, seal)
+        appended = self.store.append(self.run_id, self.known, self.epoch, seal, sync=sync)
         self.texts += texts
         self.known = appended.tail
         for back, draft in enumerate(reversed(drafts)):
@@ -141,6 +154,38 @@ class HandWriter:
             if draft.kind == "waypoint":
                 self.stop = appended.places[-1 - back]
                 break
+        return appended
+
+    def replace(
+        self, *drafts: Draft, decide: Decide | None = None, shown: Shown | None = None
+    ) -> Appended:
+        """Put a journal of an `open` record and these drafts in the place of the run's.
+
+        Waypoints are numbered from 1 again: what they are is not this writer's business.
+        """
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            self.seals.append((tail, news))
+            if decide is not None:
+                decide(tail, news)
+            self.newest = 0
+            sealed = self._sealed(tail, [self.open(), *drafts], shown)
+            self.texts = [line.text for line in sealed.lines]
+            lines = [
+                Line(line.text, Within(1) if line.loc is not SELF and index > 1 else line.loc)
+                for index, line in enumerate(sealed.lines)
+            ]
+            return sealed._replace(lines=lines)
+
+        self.generation += self.known is not None
+        try:
+            appended = self.store.replace(self.run_id, self.known, self.epoch, seal)
+        except BaseException:
+            self.generation -= self.known is not None
+            raise
+        self.known = appended.tail
+        self.full = (appended.tail.seq - len(drafts) + 1, appended.places[1])
+        self.stop = appended.places[1]
         return appended
 
     def _sealed(self, tail: Tail | None, drafts: list[Draft], shown: Shown | None) -> Sealed:

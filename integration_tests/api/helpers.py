@@ -48,11 +48,13 @@ class GateStore(FileStore):
         known: Tail | None,
         epoch: int,
         seal: Callable[[Tail | None, list[Any] | None], Sealed],
+        *,
+        sync: bool = True,
     ) -> Appended:
         self.calls += 1
         self.arrived.set()
         assert self.gate.wait(DEADLINE), "nobody opened the gate"
-        return super().append(run_id, known, epoch, seal)
+        return super().append(run_id, known, epoch, seal, sync=sync)
 
 
 def forget_everything() -> None:

@@ -12,6 +12,7 @@ import caravanserai
 from caravanserai import (
     CaravanseraiError,
     Conflict,
+    InputChanged,
     InvalidRunId,
     JournalDamaged,
     NewerFormat,
@@ -50,6 +51,7 @@ from caravanserai import (
 )
 
 BASES: dict[type[CaravanseraiError], tuple[type[Exception], int]] = {
+    InputChanged: (ValueError, 2),
     InvalidRunId: (ValueError, 2),
     UsageError: (ValueError, 2),
     RunNotFound: (LookupError, 3),

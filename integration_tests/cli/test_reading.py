@@ -338,7 +338,7 @@ def test_log_lists_every_waypoint_and_step(cli: Cli) -> None:
         run.entry("late")
     rows = [line.split("\t") for line in cli("log", "demo").output.splitlines()]
     assert [(row[0], row[3], row[4], row[5]) for row in rows] == [
-        ("0+", "-", "-", "tool: began"),
+        ("0+", "-", "-", "began"),
         ("1", "-", "-", "one\\nline two"),
         ("1+", "-", "-", "remark: because"),
         ("2", "-", "side", "two"),

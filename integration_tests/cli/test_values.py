@@ -75,7 +75,7 @@ def test_a_long_state_is_folded(process: Callable[..., Any]) -> None:
 
 def written(value: object, width: int = 100) -> str:
     """Return what is printed of a value after a way through the file."""
-    data, tagged = codec.encode(value)
+    data, tagged, _ = codec.encode(value)
     return text(json.loads(data), width, tagged=tagged)
 
 

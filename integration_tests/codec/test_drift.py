@@ -276,7 +276,7 @@ def test_decorator_registers() -> None:
     class Inside:
         a: int
 
-    data, tagged = encode(Inside(1))
+    data, tagged, _ = encode(Inside(1))
     assert orjson.loads(data)["$object"]["type"] == "drift-decorated"
     assert decode(data, tagged) == Inside(1)
     assert decode(data.replace(b"drift-decorated", b"drift-old"), tagged) == Inside(1)
@@ -359,7 +359,7 @@ def test_codec_of_an_adapter_keeps_its_class() -> None:
     )
     parts = (1, {"$tuple": b"x"}, [None])
     for place in (Message(parts), [Message(parts)] * 40, {Message(parts): (1,)}):
-        data, tagged = encode(place)
+        data, tagged, _ = encode(place)
         assert b'"kind":"codec"' in data
         again: Any = decode(data, tagged)
         while not isinstance(again, Message):
@@ -412,7 +412,7 @@ class Phase(enum.Enum):
         B = 1
 {more}
 if __name__ == "__main__":
-    data, tagged = encode([State(1), Phase.A])
+    data, tagged, _ = encode([State(1), Phase.A])
     assert tagged
     open(sys.argv[1], "wb").write(data)
 """

@@ -97,7 +97,7 @@ def test_expand_refuses_what_cannot_be_found_again() -> None:
 
 def test_state_with_objects_counts_as_tagged() -> None:
     """Whoever opens an object writes a tag, and the result says so."""
-    data, tagged = pieces({"p": Point(1)}, joined)
+    data, tagged, _ = pieces({"p": Point(1)}, joined)
     assert tagged
     assert orjson.loads(data)["p"]["$object"]["value"] == {"x": 1, "y": None}
 

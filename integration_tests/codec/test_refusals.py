@@ -328,7 +328,7 @@ def test_limit_holds_in_long_lists_and_for_shared_objects() -> None:
 
 def _fits(value: object) -> bool:
     try:
-        data, tagged = encode(value)
+        data, tagged, _ = encode(value)
     except UnserialisableState:
         return False
     assert same(decode(data, tagged), value)

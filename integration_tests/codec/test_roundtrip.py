@@ -31,7 +31,7 @@ from integration_tests.support import ROOT
 
 
 def roundtrip(value: object) -> object:
-    data, tagged = encode(value)
+    data, tagged, _ = encode(value)
     _strict_json(data)
     return decode(data, tagged)
 
@@ -72,7 +72,7 @@ def test_random_states_come_back_exactly(seed: int, thorough: bool) -> None:
     rng = random.Random(seed)
     for number in range(2000 if thorough else 200):
         state = random_state(rng)
-        data, tagged = encode(state)
+        data, tagged, _ = encode(state)
         _strict_json(data)
         assert same(decode(data, tagged), state), f"seed {seed}, state {number}"
 
@@ -130,7 +130,7 @@ def test_any_state_comes_back_exactly(state: object) -> None:
 @hypothesis.given(_states)
 def test_tagged_says_whether_tags_are_there(state: object) -> None:
     """Data that is called untagged is, read as plain JSON, the value itself."""
-    data, tagged = encode(state)
+    data, tagged, _ = encode(state)
     if not tagged:
         assert same(orjson.loads(data), state)
     assert same(decode(data, True), state)
@@ -148,7 +148,7 @@ def test_tagged_says_whether_tags_are_there(state: object) -> None:
 )
 def test_plain_json_is_written_as_it_is(tree: object) -> None:
     """A JSON tree without tag-shaped dicts is written without tags, as orjson writes it."""
-    data, tagged = encode(tree)
+    data, tagged, _ = encode(tree)
     if not tagged:
         assert data == orjson.dumps(tree)
         assert same(parse(data), tree)
@@ -160,7 +160,7 @@ def test_large_list_with_one_trap_changes_only_that_element() -> None:
     """One tuple in a long chat is tagged; its neighbours are written as they were."""
     chat: list[object] = [{"role": "user", "content": str(i)} for i in range(500)]
     chat[333] = {"role": "tool", "content": ("x", 2**70, "\ud800")}
-    data, tagged = encode({"messages": chat})
+    data, tagged, _ = encode({"messages": chat})
     tree = orjson.loads(data)["messages"]
     assert tagged
     assert tree[:333] + tree[334:] == chat[:333] + chat[334:]
@@ -184,14 +184,14 @@ def test_bytes_are_written_alike_everywhere() -> None:
     raw = b"%PDF\xff\xfe"
     text = b'{"$bytes":"JVBERv/+"}'
     for place in (raw, [raw], Model(value=raw), Point(raw), (raw,)):
-        data, _ = encode(place)
+        data, _, _ = encode(place)
         assert text in data
         data.decode("utf-8")
 
 
 def test_special_floats_leave_strict_json() -> None:
     """nan and infinity are tagged, and readable by the documented tag in any language."""
-    data, tagged = encode([math.nan, math.inf, -math.inf, -0.0])
+    data, tagged, _ = encode([math.nan, math.inf, -math.inf, -0.0])
     assert tagged
     assert _strict_json(data) == [{"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}, -0.0]
 
@@ -209,7 +209,7 @@ def test_texts_that_look_like_secrets_are_not_touched() -> None:
         "code": 'key = os.getenv("X_API_KEY")\nAWS = "AKIAIOSFODNN7EXAMPLE"',
         "password": {"password": ["[redacted]", "hunter2"]},
     }
-    data, tagged = encode(state)
+    data, tagged, _ = encode(state)
     assert not tagged
     assert data == orjson.dumps(state)
     assert same(decode(data, tagged), state)

@@ -142,7 +142,7 @@ def test_dict_that_changes_under_build_is_encoded_from_a_copy() -> None:
 
         return delta.shadow(tree, grow, expand)
 
-    node, tagged = pieces(state, build)
+    node, tagged, _ = pieces(state, build)
     assert not tagged
     assert list(orjson.loads(delta.joined(node)))[:2] == ["a", "b"]
 
@@ -158,7 +158,7 @@ def test_object_that_appears_under_build_is_tagged() -> None:
 
         return delta.shadow(tree, put, expand, {"a": b"1", "b": {"y": b"2"}})
 
-    node, tagged = pieces(state, build)
+    node, tagged, _ = pieces(state, build)
     assert decode(delta.joined(node), tagged) == {"a": 1, "b": Point(1)}
 
 
@@ -189,7 +189,7 @@ register_codec(
 @pytest.mark.parametrize("count", [10, 65, 1000])
 def test_objects_that_a_codec_makes_for_the_moment_are_not_mixed_up(count: int) -> None:
     """Python gives the address of a freed object to the next one: no form may be found by it."""
-    data, tagged = encode([Temporary(number) for number in range(count)])
+    data, tagged, _ = encode([Temporary(number) for number in range(count)])
     back: Any = decode(data, tagged)
     assert [item.number for item in back] == list(range(count))
     stored = [item["$object"]["value"]["stamp"] for item in orjson.loads(data)]

@@ -10,9 +10,11 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import ipaddress
 import math
 import pathlib
 import random
+import re
 import struct
 import uuid
 import zoneinfo
@@ -343,6 +345,11 @@ VALUES: dict[str, object] = {
     "path pure": pathlib.PurePosixPath("/x"),
     "path windows": pathlib.PureWindowsPath("c:\\x"),
     "path not utf-8": pathlib.Path("/\udcff"),
+    "pattern": re.compile("a(?i:b)", re.MULTILINE),
+    "pattern of bytes": re.compile(rb"\xff", re.LOCALE),
+    "ip address": ipaddress.IPv4Address("10.0.0.1"),
+    "ip network": ipaddress.IPv6Network("fe80::/64"),
+    "ip interface with a scope": ipaddress.IPv6Interface("fe80::1%eth0/64"),
     "deque": collections.deque([1, (2,)], 3),
     "deque unbounded": collections.deque(),
     "ordereddict": _moved(),

@@ -37,12 +37,17 @@ def decide(number: int, messages: list[dict[str, Any]]) -> dict[str, Any]:
 class ScriptedChat:
     """The server; a context manager.
 
+    Args:
+        answer: given the request's number and its conversation, returns the model's message.
+
     Attributes:
         requests: how many messages each conversation had that was sent, in order.
         on_request: called with the request's number before it is answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, answer: Callable[[int, list[dict[str, Any]]], dict[str, Any]] = decide
+    ) -> None:
         self.requests: list[int] = []
         self.on_request: Callable[[int], None] | None = None
         self._lock = threading.Lock()
@@ -61,7 +66,7 @@ class ScriptedChat:
                     number = len(chat.requests)
                 if chat.on_request is not None:
                     chat.on_request(number)
-                choice = {"index": 0, "message": decide(number, messages)}
+                choice = {"index": 0, "message": answer(number, messages)}
                 data = json.dumps({"choices": [choice]}).encode()
                 try:
                     self.send_response(200)
@@ -76,7 +81,7 @@ class ScriptedChat:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1/chat/completions"
 
     def __enter__(self) -> ScriptedChat:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:

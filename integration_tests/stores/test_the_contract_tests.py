@@ -16,8 +16,8 @@ from caravanserai_core.testing import StoreTests
 class KeepsHalf(MemoryStore):
     """Loses the last record of an append of several."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
-        done = super().append(run_id, known, epoch, seal)
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
+        done = super().append(run_id, known, epoch, seal, **how)
         if len(done.places) > 2:
             self._lines[run_id] = self._lines[run_id][:-1]
         return done
@@ -26,26 +26,26 @@ class KeepsHalf(MemoryStore):
 class WritesBeforeItAsks(MemoryStore):
     """Leaves something where `seal` refuses."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
         self._lines.setdefault(run_id, [])
-        return super().append(run_id, known, epoch, seal)
+        return super().append(run_id, known, epoch, seal, **how)
 
 
 class FencesNobody(MemoryStore):
     """Lets a stale writer in."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
-        return super().append(run_id, known, 99, seal)
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
+        return super().append(run_id, known, 99, seal, **how)
 
 
 class FencesLate(MemoryStore):
     """Asks `seal` before it looks at the epoch."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
         tail = self._tails.get(run_id)
         if tail is not None and tail.epoch > epoch:
             seal(tail, [])
-        return super().append(run_id, known, epoch, seal)
+        return super().append(run_id, known, epoch, seal, **how)
 
 
 class TellsNoNews(MemoryStore):
@@ -100,28 +100,28 @@ class ForgetsWhatCameSince(MemoryStore):
 class GivesTheWrongPlaces(MemoryStore):
     """Returns places that lead one record too far."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
-        done = super().append(run_id, known, epoch, seal)
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
+        done = super().append(run_id, known, epoch, seal, **how)
         return done._replace(places=[place + 1 for place in done.places])
 
 
 class ChangesBytes(MemoryStore):
     """Writes JSON anew."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
         def changed(tail: Tail | None, news: list[Record] | None) -> Sealed:
             sealed = seal(tail, news)
             lines = [Line(text.replace(b"\\u", b"\\U"), loc) for text, loc in sealed.lines]
             return sealed._replace(lines=lines)
 
-        return super().append(run_id, known, epoch, changed)
+        return super().append(run_id, known, epoch, changed, **how)
 
 
 class FoldsNames(MemoryStore):
     """Takes Ab and aB for one run."""
 
-    def append(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
-        return super().append(run_id.lower(), known, epoch, seal)
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
+        return super().append(run_id.lower(), known, epoch, seal, **how)
 
     def recent(self, run_id: str) -> Recent | None:
         return super().recent(run_id.lower())
@@ -163,6 +163,62 @@ class ForgetsTheLiveNote(MemoryStore):
     def _show(self, run_id: str, shown: Shown) -> None:
         if shown.name is not None:
             self._notes.setdefault(run_id, {})[shown.name] = shown.text
+
+
+class KeepsTheOld(MemoryStore):
+    """Adds the new journal behind the old one."""
+
+    def replace(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+        before = list(self._lines.get(run_id, []))
+        done = super().replace(run_id, known, epoch, seal)
+        self._lines[run_id] = before + self._lines[run_id]
+        return done
+
+
+class ReplacesUnasked(MemoryStore):
+    """Replaces what somebody else wrote, and says that nothing came since."""
+
+    def replace(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+        return super().replace(run_id, self._tails.get(run_id), epoch, seal)
+
+
+class ReplacesForAnybody(MemoryStore):
+    """Does not compare the epoch when it replaces."""
+
+    def replace(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+        return super().replace(run_id, known, 99, seal)
+
+
+class EmptiesFirst(MemoryStore):
+    """Removes the old journal before it asks for the new one."""
+
+    def replace(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+        def emptied(tail: Any, news: Any) -> Sealed:
+            self._lines[run_id] = []
+            return seal(tail, news)  # type: ignore[no-any-return]
+
+        return super().replace(run_id, known, epoch, emptied)
+
+
+class KeepsNotesOfWhatWent(MemoryStore):
+    """Leaves all notes where they are."""
+
+    def replace(self, run_id: str, known: Any, epoch: int, seal: Any) -> Appended:
+        notes = dict(self._notes.get(run_id, {}))
+        done = super().replace(run_id, known, epoch, seal)
+        self._notes[run_id] = notes
+        return done
+
+
+class LosesWhatWasNotSynced(MemoryStore):
+    """Keeps nothing that was appended without `sync`."""
+
+    def append(self, run_id: str, known: Any, epoch: int, seal: Any, **how: Any) -> Appended:
+        before = self._lines.get(run_id, []), self._tails.get(run_id)
+        done = super().append(run_id, known, epoch, seal, **how)
+        if not how.get("sync", True) and before[1] is not None:
+            self._lines[run_id], self._tails[run_id] = before[0], before[1]
+        return done
 
 
 class Promises(StoreTests):

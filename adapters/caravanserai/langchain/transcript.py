@@ -1,0 +1,132 @@
+"""Conversations in the raw JSON of states that hold LangChain's messages; needs no LangChain."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from caravanserai_core import codec
+from caravanserai_core.transcript import Message, ToolCall, Transcript, unanswered
+
+if TYPE_CHECKING:
+    from caravanserai_core.transcript import Role
+
+__all__ = ["messages_of"]
+
+_TAG: Final = "$langchain."
+
+_ROLES: Final[dict[str, Role]] = {
+    "human": "user",
+    "user": "user",
+    "ai": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+
+_ELSEWHERE: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call"})
+"""Blocks that repeat what a message's `tool_calls` say."""
+
+
+def messages_of(tree: Any) -> Transcript:
+    """Read the conversation of a state.
+
+    Args:
+        tree: its JSON, tags and all: a list of messages, or an object that has one under
+            `messages`. A message may be one of LangChain, of a subclass, or in OpenAI's form.
+
+    Returns:
+        The conversation; without messages where there is none.
+    """
+    if type(tree) is dict:
+        tree = tree.get("messages")
+    losses: Counter[str] = Counter()
+    items = tree if type(tree) is list else []
+    found = [_message(item, number, losses) for number, item in enumerate(items)]
+    messages = tuple(message for message in found if message is not None)
+    told = tuple(f"{count} × {what}" for what, count in losses.items())
+    return Transcript(messages, tuple(unanswered(messages)), told)
+
+
+def _message(item: Any, number: int, losses: Counter[str]) -> Message | None:
+    kind, fields = _fields(item)
+    if kind in ("remove", ""):
+        if kind == "" and item is not None:
+            losses["something that is no message"] += 1
+        return None
+    role = _ROLES.get(kind)
+    if role is None:
+        losses[f"the role {kind!r}, told as a user's"] += 1
+        role = "user"
+    name = _text(fields.get("name")) or None
+    text = _content(fields.get("content"), losses)
+    calls = _calls(fields, number) if role == "assistant" else ()
+    if fields.get("invalid_tool_calls"):
+        losses["a call whose arguments are no valid JSON"] += len(fields["invalid_tool_calls"])
+    if role != "tool":
+        return Message(role, text, calls, name=name)
+    # A function's result, before there were tools, refers to it by its name.
+    call = _text(fields.get("tool_call_id")) or name
+    return Message(role, text, (), call, name, fields.get("status") == "error")
+
+
+def _fields(item: Any) -> tuple[str, dict[str, Any]]:
+    """Which kind of message something is, "" if it is none, and its fields."""
+    if type(item) is not dict:
+        return "", {}
+    tag = next(iter(item)) if len(item) == 1 else ""
+    content = item.get(tag)
+    if tag.startswith(_TAG) and type(content) is dict:
+        kind = tag.removeprefix(_TAG).removesuffix("Chunk").removesuffix("Message").lower()
+        if kind == "chat":
+            kind = _text(content.get("role")).lower()
+        return kind, content
+    if tag == "$object" and type(content) is dict and content.get("kind") == "pydantic":
+        fields = content["value"]["fields"]
+        return _text(fields.get("type")).lower().removesuffix("messagechunk"), fields
+    if tag == "$tuple" and type(content) is list and len(content) == 2:
+        return _text(content[0]).lower(), {"content": content[1]}
+    if "content" in item:
+        return _text(item.get("role") or item.get("type")).lower(), item
+    return "", {}
+
+
+def _text(node: Any) -> str:
+    """A text, also one that JSON cannot hold; "" for anything else."""
+    if type(node) is dict and list(node) == ["$str"]:
+        node = codec.decode_tree(copy.deepcopy(node))
+    return node if type(node) is str else ""
+
+
+def _content(node: Any, losses: Counter[str]) -> str:
+    if type(node) is not list:
+        return _text(node)
+    texts = []
+    for block in node:
+        text = _text(block)
+        kind = "text"
+        if type(block) is dict and not text:
+            kind = _text(block.get("type"))
+            text = _text(block.get("text")) if kind in ("text", "output_text", "input_text") else ""
+        if text:
+            texts.append(text)
+        elif kind not in _ELSEWHERE and kind != "text":
+            losses[f"content of the type {kind or 'unknown'!r}"] += 1
+    return "\n\n".join(texts)
+
+
+def _calls(fields: dict[str, Any], number: int) -> tuple[ToolCall, ...]:
+    calls = []
+    written = fields.get("tool_calls")
+    for place, call in enumerate(written if type(written) is list else []):
+        # In OpenAI's form the name and the arguments, a text, are one level deeper.
+        inner = call.get("function", call)
+        arguments = inner.get("args", inner.get("arguments", {}))
+        if type(arguments) is not dict or list(arguments) == ["$str"]:
+            arguments = _text(arguments)
+        id_ = _text(call.get("id")) or f"call_{number}_{place}"
+        calls.append(ToolCall(id_, _text(inner.get("name")), arguments))
+    return tuple(calls)

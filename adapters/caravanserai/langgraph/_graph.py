@@ -1,0 +1,332 @@
+"""A graph as a job: the same line starts it, goes on after a crash, and returns its result."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from langgraph.types import Command
+
+from caravanserai.langgraph._ids import run_of
+from caravanserai.langgraph._saver import WaypointSaver
+from caravanserai.langgraph._words import messages_in, text_of, value_text
+from caravanserai_core import codec
+from caravanserai_core.errors import CaravanseraiError, InputChanged, UsageError
+from caravanserai_core.quoting import code, one_line, quoted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Iterator
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.pregel import Pregel
+    from langgraph.types import StateSnapshot
+
+    from caravanserai_core.stores import Store
+
+_PAUSED: Final = "__interrupt__"
+
+
+class _Start(NamedTuple):
+    """How a call begins.
+
+    Attributes:
+        done: there is nothing to run.
+        value: the result, if so; else what the graph is invoked with.
+        call: what identifies the call.
+    """
+
+    done: bool
+    value: Any
+    call: str | None
+
+
+def resumable_graph(
+    graph: Pregel[Any, Any, Any, Any],
+    *,
+    run_id: str,
+    store: str | os.PathLike[str] | Store | None = None,
+) -> ResumableGraph:
+    """Make a compiled graph a job that survives its process.
+
+        job = resumable_graph(builder.compile(), run_id="report-7")
+        result = job.invoke({"topic": "caravans"})
+
+    The same line starts the graph, goes on where a killed process left it, and, once it is
+    finished, returns the recorded result and does no work.
+
+    Args:
+        graph: a compiled graph, with a `WaypointSaver` or without a checkpointer.
+        run_id: the name of the job; LangGraph's thread_id.
+        store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
+
+    Raises:
+        UsageError: the graph has another checkpointer, or one with another store.
+        InvalidRunId: the name cannot name a run.
+    """
+    saver = graph.checkpointer
+    if isinstance(saver, WaypointSaver):
+        if store is not None and WaypointSaver(store).store.key != saver.store.key:
+            raise UsageError("the graph has a WaypointSaver with another store; leave store= out")
+    elif saver is None or saver is False:
+        saver = WaypointSaver(store)
+        graph = graph.copy(update={"checkpointer": saver})
+    else:
+        raise UsageError(
+            f"the graph has a checkpointer already, a {type(saver).__name__}; compile it without "
+            "one, or with a WaypointSaver"
+        )
+    return ResumableGraph(graph, saver, run_of(run_id), run_id)
+
+
+class ResumableGraph:
+    """A graph whose every call is the same job; see `resumable_graph`."""
+
+    def __init__(
+        self, graph: Pregel[Any, Any, Any, Any], saver: WaypointSaver, run_id: str, thread_id: Any
+    ) -> None:
+        self.graph = graph
+        self.run_id = run_id
+        self._saver = saver
+        self._thread_id = thread_id
+
+    def __repr__(self) -> str:
+        return f"<ResumableGraph {self.run_id!r} in {self._saver.store.where(self.run_id)}>"
+
+    # ------------------------------------------------------------------ the four calls
+
+    def invoke(self, input: Any, config: Any = None, *, again: bool = False, **options: Any) -> Any:  # noqa: A002 - LangGraph's name
+        """Run the graph to its end or its next pause, from wherever it is.
+
+        Args:
+            input: what the job is given; the same in each start. None and a `Command` go on.
+            config: as in LangGraph; its thread_id, if any, is the run_id.
+            again: begin anew, with any input; what was recorded stays in the history.
+            options: as in LangGraph; `durability` is "sync" unless it is given.
+
+        Returns:
+            What LangGraph returns; for a finished job what it returned then.
+
+        Raises:
+            InputChanged: the job was begun with another input; both are shown.
+        """
+        config = self._config(config)
+        start = self._start(input, config, again=again)
+        if start.done:
+            return start.value
+        with self._told():
+            result = self.graph.invoke(start.value, config, **self._options(options))
+        self._ended(start, config)
+        return result
+
+    async def ainvoke(
+        self,
+        input: Any,  # noqa: A002 - LangGraph's name
+        config: Any = None,
+        *,
+        again: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Run the graph from async code; see `invoke`."""
+        config = self._config(config)
+        start = await asyncio.to_thread(self._start, input, config, again=again)
+        if start.done:
+            return start.value
+        with self._told():
+            result = await self.graph.ainvoke(start.value, config, **self._options(options))
+        await asyncio.to_thread(self._ended, start, config)
+        return result
+
+    def stream(
+        self,
+        input: Any,  # noqa: A002 - LangGraph's name
+        config: Any = None,
+        *,
+        again: bool = False,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """Stream what the graph does from wherever it is; see `invoke`.
+
+        Of a finished job only "values" are streamed: its result.
+        """
+        config = self._config(config)
+        start = self._start(input, config, again=again)
+        if start.done:
+            yield from self._recorded(start.value, options)
+            return
+        with self._told():
+            yield from self.graph.stream(start.value, config, **self._options(options))
+        self._ended(start, config)
+
+    async def astream(
+        self,
+        input: Any,  # noqa: A002 - LangGraph's name
+        config: Any = None,
+        *,
+        again: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
+        """Stream from async code; see `stream`."""
+        config = self._config(config)
+        start = await asyncio.to_thread(self._start, input, config, again=again)
+        if start.done:
+            for item in self._recorded(start.value, options):
+                yield item
+            return
+        with self._told():
+            async for item in self.graph.astream(start.value, config, **self._options(options)):
+                yield item
+        await asyncio.to_thread(self._ended, start, config)
+
+    # ------------------------------------------------------------------ where it is
+
+    def _config(self, config: Any) -> RunnableConfig:
+        merged: Any = dict(config or {})
+        configurable = dict(merged.get("configurable") or {})
+        given = configurable.get("thread_id", self._thread_id)
+        if run_of(given) != self.run_id:
+            raise UsageError(
+                f"the config names thread {one_line(str(given))}, and this job is run "
+                f"{one_line(self.run_id)}; leave the thread_id out"
+            )
+        configurable["thread_id"] = self._thread_id
+        merged["configurable"] = configurable
+        return merged  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _options(options: dict[str, Any]) -> dict[str, Any]:
+        return {"durability": "sync", **options}
+
+    def _start(self, value: Any, config: dict[str, Any], *, again: bool) -> _Start:
+        thread = self._saver.thread(self.run_id)
+        encoded = None if value is None or isinstance(value, Command) else codec.encode(value)
+        if again:
+            if encoded is None:
+                raise UsageError("again=True begins anew and needs an input")
+            return self._begin(value, encoded)
+        given = thread.given()
+        if given is None:
+            return self._first(value, encoded)
+        if encoded is not None and _digest(encoded) != given[0]:
+            raise InputChanged(
+                f"run {one_line(self.run_id)} was begun with {_differing(given[1], value)} and is "
+                f"now given {_differing(value, given[1])}. Start it with the recorded input, use "
+                "another run_id, or begin anew with again=True."
+            )
+        return self._go_on(value, given, config)
+
+    def _begin(self, value: Any, encoded: codec.Encoded) -> _Start:
+        call = _digest(encoded)
+        self._saver.thread(self.run_id).begin_job(call, value)
+        return self._given(call, encoded)
+
+    def _first(self, value: Any, encoded: codec.Encoded | None) -> _Start:
+        if self._saver.thread(self.run_id).newest("") is None and encoded is not None:
+            return self._begin(value, encoded)
+        if encoded is None:
+            return _Start(False, value, None)
+        raise UsageError(
+            f"thread {one_line(self.run_id)} was begun without resumable_graph, so its input is "
+            "not recorded: invoke it with None to go on, or with again=True to begin anew"
+        )
+
+    @staticmethod
+    def _given(call: str, encoded: codec.Encoded) -> _Start:
+        # A copy: LangGraph gives messages of the input their ids in place (1.2.24), and the
+        # program may pass the same object again.
+        return _Start(False, codec.decode(encoded.data, encoded.tagged, encoded.shared), call)
+
+    def _go_on(self, value: Any, given: tuple[str, Any], config: dict[str, Any]) -> _Start:
+        call, recorded = given
+        thread = self._saver.thread(self.run_id)
+        if thread.newest("") is None:  # killed before its first checkpoint
+            return self._given(call, codec.encode(recorded))
+        command = value if isinstance(value, Command) else None
+        if command is not None and (command.update is not None or command.goto):
+            return _Start(False, command, call)
+        state = self._state(config)
+        if not state.tasks:
+            outcome = thread.run.outcome
+            if not outcome or outcome.get("outcome") != "finished":
+                thread.run.finish(call=call)  # killed between its last checkpoint and this record
+            return _Start(True, self._result(state.values), call)
+        asked = [item for task in state.tasks for item in task.interrupts]
+        answer = thread.answer() if asked else "none"
+        if answer == "used":
+            # Else LangGraph gives it to the next question as well.
+            thread.forget_answer()
+        elif asked and command is not None:
+            return _Start(False, command, call)
+        elif asked and answer == "none":
+            values = self._result(state.values)
+            told = values if isinstance(values, dict) else {}
+            return _Start(True, {**told, _PAUSED: asked}, call)
+        # An answer where nothing is asked was given before a crash, and used: were it given to
+        # LangGraph again, it would be the answer to whatever is asked next.
+        return _Start(False, None, call)
+
+    def _state(self, config: dict[str, Any]) -> StateSnapshot:
+        """Return where the graph is. No tasks: at its end; a task may have run and be stored."""
+        return self.graph.get_state(config)  # type: ignore[arg-type]
+
+    def _result(self, values: Any) -> Any:
+        """Return what `invoke` returns, from the values of the newest checkpoint."""
+        channels = self.graph.output_channels
+        if isinstance(channels, str):
+            single = isinstance(self.graph.stream_channels_asis, str)
+            return values if single else values.get(channels)
+        return {name: values[name] for name in channels if name in values}
+
+    @staticmethod
+    def _recorded(result: Any, options: dict[str, Any]) -> Iterator[Any]:
+        modes = options.get("stream_mode") or "values"
+        if modes == "values":
+            yield result
+        elif isinstance(modes, list) and "values" in modes:
+            yield ("values", result)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Record that the work raised, so that lists say so."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, CaravanseraiError):
+                text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                # What the work raised matters more than that this could not be written.
+                with suppress(CaravanseraiError):
+                    self._saver.thread(self.run_id).run.fail(quoted(text, 300))
+            raise
+
+    def _ended(self, start: _Start, config: RunnableConfig) -> None:
+        """Record the end, if the graph has come to it."""
+        if start.call is None:
+            return
+        if not self._state(config).tasks:
+            self._saver.thread(self.run_id).run.finish(call=start.call)
+
+
+def _digest(encoded: codec.Encoded) -> str:
+    return hashlib.sha256(encoded.data).hexdigest()[:32]
+
+
+def _differing(value: Any, other: Any) -> str:
+    """Show an input; of two with fields only those that differ."""
+    if not isinstance(value, Mapping) or not isinstance(other, Mapping):
+        return value_text(value)
+    shown = [
+        f"{code(str(key))}: {_shown(item)}"
+        for key, item in value.items()
+        if key not in other or codec.encode(item) != codec.encode(other[key])
+    ]
+    return ", ".join(shown[:6]) or "fewer fields"
+
+
+def _shown(value: Any) -> str:
+    messages = messages_in(value)
+    if messages:
+        return ", ".join(f"{m.type} {quoted(text_of(m.content))}" for m in messages[-3:])
+    return value_text(value)

@@ -1,0 +1,146 @@
+"""Which run a thread of LangGraph is, and which of a config's values may be kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from caravanserai_core.errors import UsageError
+from caravanserai_core.names import check_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_INT: Final = re.compile(r"(str:)*int:-?\d+", re.ASCII)
+"""Names of runs of int threads, and of string threads that look like one."""
+
+KEPT_KEYS: Final = frozenset({"run_id", "user_id", "assistant_id", "graph_id", "turn"})
+"""Keys of `configurable` that go into a checkpoint's metadata.
+
+LangGraph's own savers keep every text and number that stands there, API keys too. What the
+program puts into `config["metadata"]` is kept as well: it is there to be found by.
+"""
+
+# What LangGraph leaves out of the metadata: langgraph.checkpoint.base.EXCLUDED_METADATA_KEYS (4.3).
+_EXCLUDED: Final = frozenset(
+    {
+        "thread_id",
+        "checkpoint_id",
+        "checkpoint_ns",
+        "checkpoint_map",
+        "langgraph_step",
+        "langgraph_node",
+        "langgraph_triggers",
+        "langgraph_path",
+        "langgraph_checkpoint_ns",
+    }
+)
+
+
+class Target(NamedTuple):
+    """What a config points at.
+
+    Attributes:
+        thread_id: as the program gave it.
+        run_id: the run that holds the thread.
+        ns: checkpoint namespace; the run's lane.
+        checkpoint_id: a checkpoint, or None for the newest.
+    """
+
+    thread_id: str | int
+    run_id: str
+    ns: str
+    checkpoint_id: str | None
+
+    def config(self, checkpoint_id: str) -> dict[str, Any]:
+        """Return the config of a checkpoint of this thread and namespace."""
+        return {
+            "configurable": {
+                "thread_id": self.thread_id,
+                "checkpoint_ns": self.ns,
+                "checkpoint_id": checkpoint_id,
+            }
+        }
+
+
+def target_of(config: Any) -> Target:
+    """Read what a config points at.
+
+    Raises:
+        UsageError: it names no thread, or one of a type that is not kept apart from others.
+        InvalidRunId: the thread's id cannot name a run.
+    """
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping) or "thread_id" not in configurable:
+        raise UsageError('a thread is named by config={"configurable": {"thread_id": "…"}}')
+    thread_id = configurable["thread_id"]
+    ns = configurable.get("checkpoint_ns", "")
+    checkpoint_id = configurable.get("checkpoint_id") or None
+    if type(ns) is not str or not (checkpoint_id is None or type(checkpoint_id) is str):
+        raise UsageError("checkpoint_ns and checkpoint_id are strings")
+    _check_text(ns)
+    _check_text(checkpoint_id or "")
+    run_id = run_of(thread_id)
+    return Target(thread_of(run_id), run_id, ns, checkpoint_id)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("a checkpoint_ns or checkpoint_id holds half a surrogate pair") from None
+
+
+def run_of(thread_id: object) -> str:
+    """Return the run of a thread: `7` and `"7"` are two, a UUID is its string.
+
+    Raises:
+        UsageError: the id is neither a string, an int nor a UUID.
+    """
+    if type(thread_id) is int:
+        return f"int:{thread_id}"
+    if isinstance(thread_id, UUID):
+        return str(thread_id)
+    if not isinstance(thread_id, str):
+        raise UsageError(
+            f"a thread_id is a string, an int or a UUID, not {type(thread_id).__name__}: another "
+            "type could not be told from its text"
+        )
+    thread_id = str.__str__(thread_id)
+    return check_run_id(f"str:{thread_id}" if _INT.fullmatch(thread_id) else thread_id)
+
+
+def thread_of(run_id: str) -> str | int:
+    """Return the thread_id of a run."""
+    if not _INT.fullmatch(run_id):
+        return run_id
+    if run_id.startswith("str:"):
+        return run_id[len("str:") :]
+    return int(run_id[len("int:") :])
+
+
+def metadata_of(
+    config: Mapping[str, Any], metadata: Mapping[str, Any], more: Collection[str]
+) -> dict[str, Any]:
+    """Return the metadata that is kept with a checkpoint.
+
+    Args:
+        config: the config that `put` was given.
+        metadata: the metadata that it was given.
+        more: keys of `configurable` that the user wants kept.
+    """
+    kept = {key: value for key, value in metadata.items() if key != "writes"}
+    configurable = config.get("configurable") or {}
+    for found, own in ((config.get("metadata") or {}, True), (configurable, False)):
+        for key, value in found.items():
+            if key in kept or key in _EXCLUDED or key.startswith("__"):
+                continue
+            # LangChain copies `configurable` into the metadata of a config.
+            given = own and key not in configurable
+            if (given or key in KEPT_KEYS or key in more) and isinstance(
+                value, (str, int, float, bool)
+            ):
+                kept[key] = value
+    return kept

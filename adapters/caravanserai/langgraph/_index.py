@@ -1,0 +1,134 @@
+"""Where the checkpoints of a thread and their pending writes stand in its journal.
+
+Made from the heads of the records alone, and read on from where it ended. No state is decoded.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai_core import codec, survey
+from caravanserai_core.errors import JournalDamaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from caravanserai_core.records import Record
+    from caravanserai_core.stores.base import Store
+
+WRITES = "writes"
+"""Name of the entries that hold pending writes."""
+
+INPUT = "input"
+"""Name of the entry that holds what a job was given."""
+
+
+class Stored(NamedTuple):
+    """A checkpoint as its record's head tells it.
+
+    Attributes:
+        number: of its waypoint.
+        id: LangGraph's id of it.
+        parent: id of the checkpoint before it, or None.
+        metadata: LangGraph's metadata.
+        fields: what else belongs to the checkpoint: `v`, `ts`.
+        record: the record; its body may not have been read.
+    """
+
+    number: int
+    id: str
+    parent: str | None
+    metadata: dict[str, Any]
+    fields: dict[str, Any]
+    record: Record
+
+
+def head_of(
+    checkpoint: Mapping[str, Any], parent: str | None, metadata: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what stands in the head of a checkpoint's record: it is found without its state."""
+    encoded = codec.encode(metadata)
+    head = {
+        "checkpoint": checkpoint["id"],
+        "v": checkpoint["v"],
+        "ts": checkpoint["ts"],
+        "metadata": codec.parse(encoded.data),
+    }
+    if parent is not None:
+        head["parent"] = parent
+    if encoded.tagged:
+        head["tagged"] = True
+    return head
+
+
+def stored(record: Record) -> Stored | None:
+    """Read the head of a waypoint; None where it is no checkpoint of LangGraph."""
+    meta = record.head.get("meta")
+    if record.kind != "waypoint" or not isinstance(meta, dict) or "checkpoint" not in meta:
+        return None
+    metadata: Any = meta.get("metadata") or {}
+    if meta.get("tagged"):
+        metadata = codec.decode_tree(copy.deepcopy(metadata))
+    return Stored(
+        record.waypoint,
+        meta["checkpoint"],
+        meta.get("parent"),
+        dict(metadata),
+        {key: meta[key] for key in ("v", "ts") if key in meta},
+        record,
+    )
+
+
+def is_pause(record: Record) -> bool:
+    """Say whether a waypoint repeats a checkpoint, for a pause or an error."""
+    meta = record.head.get("meta")
+    return isinstance(meta, dict) and "pause" in meta
+
+
+class Index:
+    """The checkpoints and writes of one thread."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._clear()
+
+    def _clear(self) -> None:
+        self._last: Record | None = None
+        # By namespace, then by id.
+        self.checkpoints: dict[str, dict[str, Stored]] = {}
+        self.writes: dict[tuple[str, str], list[Record]] = {}
+        self.waypoints: dict[int, Record] = {}
+        self.input: Record | None = None
+
+    def catch_up(self) -> None:
+        """Read what was appended since the last time.
+
+        Raises:
+            JournalDamaged: a part of the journal is damaged.
+        """
+        news: Iterable[Record] | None = None
+        if self._last is not None:
+            try:
+                news = survey.after(self._store, self._run_id, self._last, bodies=False)
+            except JournalDamaged:
+                news = None  # a compaction moved what stood there; else it is found below
+        if news is None:
+            self._clear()
+            news = survey.records(self._store, self._run_id, bodies=False)
+        for record in news:
+            self._take_in(record)
+
+    def _take_in(self, record: Record) -> None:
+        self._last = record
+        if record.kind == "waypoint":
+            self.waypoints[record.waypoint] = record
+            found = stored(record)
+            if found is not None and not is_pause(record):
+                self.checkpoints.setdefault(record.lane, {})[found.id] = found
+        elif record.kind == "entry" and record.head.get("name") == WRITES:
+            meta = record.head.get("meta") or {}
+            self.writes.setdefault((record.lane, meta.get("checkpoint", "")), []).append(record)
+        elif record.kind == "entry" and record.head.get("name") == INPUT:
+            self.input = record

@@ -1,0 +1,241 @@
+"""What a saver can know of the invocations that use it, and when it has to wait for the disk.
+
+By default (`durability="async"`) LangGraph hands a checkpoint to a worker thread and goes on:
+`put` then sees channels that the next step has changed meanwhile, and stores a checkpoint that
+never was (langgraph 1.2.24; joins of two nodes lose one of them for good). A saver is asked for
+the next version on the loop's own thread, once per step, before the channels change. Waiting
+there until the `put` that carries the current version is written makes the default mode right,
+at the price of `durability="sync"`.
+
+Not every version is followed by a `put`, and a saver is not told which. So it waits only for
+versions that it minted itself, that no finished `put` has carried, in a synchronous graph that
+was invoked and is not in exit mode; and in the places where no `put` may come, shortly or not at
+all. `integration_tests/langgraph/test_contract.py` fails when a LangGraph behaves otherwise.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import warnings
+from collections import OrderedDict
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
+"""The task of writes that no node made: answers and updates of a `Command`."""
+
+_LONGEST_WAIT: Final = 5.0
+"""Seconds; then LangGraph's own behaviour, and a warning: better than a graph that stands still."""
+
+_EXPLICIT_WAIT: Final = 0.02
+_AMBIGUOUS_WAIT: Final = 0.05
+"""Seconds to wait where the `put` may have been left out."""
+
+_MOST_VERSIONS: Final = 10_000
+
+
+class Invocation:
+    """One call of a graph: from its first `get_tuple` to its end, which nobody tells.
+
+    Attributes:
+        is_async: it uses the async methods.
+        mode: its durability: "sync", "async" or "exit".
+        passive: it only looks (`get_state`) or updates: no step follows by itself.
+        base: the highest channel version that it loaded, or None.
+        explicit: it asked for a checkpoint by its id.
+        null_writes: the checkpoint it loaded has writes that no node made.
+        linger: a finished task may wait for the checkpoint that its writes lead to.
+        error: the first `put` that failed; nothing is written after it.
+    """
+
+    def __init__(
+        self, configurable: Mapping[str, Any], *, is_async: bool, limited: bool = False
+    ) -> None:
+        self.is_async = is_async
+        self.mode = configurable.get("__pregel_durability") or "async"
+        self.passive = "__pregel_runtime" not in configurable
+        self.explicit = bool(configurable.get("checkpoint_id"))
+        self.linger = is_async and self.mode == "async" and not limited
+        self.base: Any = None
+        self.first: str | None = None
+        self.null_writes = False
+        self.ambiguous = False
+        self.error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error of a `put`: LangGraph may swallow it."""
+        if self.error is None:
+            self.error = error
+
+    def check(self) -> None:
+        """Raise what an earlier `put` failed with."""
+        if self.error is not None:
+            raise self.error
+
+
+class _Version:
+    """A version that was handed out, until a `put` that carries it is written."""
+
+    __slots__ = ("_event", "invocation", "written")
+
+    def __init__(self, invocation: Invocation | None) -> None:
+        self.invocation = invocation
+        self.written = False
+        self._event: threading.Event | None = None
+
+    def done(self) -> None:
+        self.written = True
+        if self._event is not None:
+            self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        event = self._event = self._event or threading.Event()
+        return self.written or event.wait(seconds)
+
+
+# Who loaded a checkpoint last in this context: (the saver's own object, invocation).
+_opened: ContextVar[tuple[object, Invocation] | None] = ContextVar(
+    "caravanserai_langgraph_invocation", default=None
+)
+
+
+class Invocations:
+    """All invocations of one saver."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._minted: OrderedDict[str, _Version] = OrderedDict()
+        self._thread = threading.local()
+        self._warned = False
+
+    def begin(self, invocation: Invocation, versions: Mapping[str, Any]) -> None:
+        """Take note of a `get_tuple`; `versions` are the channel versions that it found."""
+        self._thread.last = None
+        invocation.base = max(versions.values(), default=None)
+        before = self.opened()
+        looks = before is not None and invocation.passive and not before.passive
+        if before is not None and looks and before.first is None:
+            # `get_state` between two steps of a stream: the next version is the stream's.
+            before.ambiguous = True
+            return
+        _opened.set((self, invocation))
+
+    def opened(self) -> Invocation | None:
+        """Return the invocation that loaded a checkpoint last in this context."""
+        found = _opened.get()
+        return found[1] if found is not None and found[0] is self else None
+
+    def of(self, versions: Mapping[str, Any]) -> Invocation | None:
+        """Return the invocation that a checkpoint with these channel versions belongs to."""
+        version = self._minted.get(_highest(versions))
+        return version.invocation if version is not None else self.opened()
+
+    def next_version(self, current: Any) -> str:
+        """Wait as the module's docstring says, then mint the version after `current`."""
+        version = self._minted.get(current) if isinstance(current, str) else None
+        opened = self.opened()
+        invocation = None
+        if opened is not None and opened.first is None and opened.base == current:
+            invocation = opened
+        elif version is not None:
+            invocation = version.invocation
+            self._settle(str(current), version)
+        number = int(str(current).partition(".")[0]) if current is not None else 0
+        # Unique in all processes: two branches of a thread never share one.
+        minted = f"{number + 1:010}.{random.getrandbits(48):012x}"
+        if invocation is not None and invocation.first is None:
+            invocation.first = minted
+        with self._lock:
+            self._minted[minted] = _Version(invocation)
+            while len(self._minted) > _MOST_VERSIONS:
+                self._minted.popitem(last=False)
+        self._thread.last = minted
+        return minted
+
+    def settle_last(self) -> None:
+        """Wait for the `put` that carries the last version minted on this thread."""
+        last = getattr(self._thread, "last", None)
+        version = self._minted.get(last) if last is not None else None
+        if version is not None:
+            self._settle(last, version)
+
+    def _settle(self, current: str, version: _Version) -> None:
+        invocation = version.invocation
+        if invocation is None:
+            return
+        invocation.check()
+        if version.written or invocation.is_async or invocation.mode == "exit":
+            return
+        if invocation.passive:
+            return
+        limit = _LONGEST_WAIT
+        if invocation.ambiguous:
+            limit = _AMBIGUOUS_WAIT
+        elif current == invocation.first and invocation.null_writes:
+            limit = _EXPLICIT_WAIT if invocation.explicit else 0.0
+        if limit and not version.wait(limit) and limit == _LONGEST_WAIT and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"a checkpoint did not reach its saver within {limit:.0f} s, so the graph goes on "
+                'without it. Invoke the graph with durability="sync".',
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        invocation.check()
+
+    def null_written(self) -> None:
+        """Take note that an answer or an update is written: the first version may have no `put`."""
+        invocation = self.opened()
+        if invocation is None or invocation.null_writes:
+            return
+        invocation.null_writes = True
+        version = self._minted.get(invocation.first or "")
+        if version is not None and not invocation.explicit:
+            version.done()
+
+    def written(self, versions: Mapping[str, Any]) -> None:
+        """Take note that a `put` with these channel versions is written."""
+        version = self._minted.get(_highest(versions))
+        if version is not None:
+            version.done()
+
+    def failed(self, versions: Mapping[str, Any], error: BaseException) -> None:
+        """Take note that a `put` failed: the next version of its invocation raises it."""
+        version = self._minted.get(_highest(versions))
+        if version is not None and version.invocation is not None:
+            version.invocation.fail(error)
+            version.done()
+
+
+def _highest(versions: Mapping[str, Any]) -> Any:
+    return max(versions.values(), default=None)
+
+
+def called_before_tasks() -> bool:
+    """Say whether the caller's caller prepares the tasks of a step.
+
+    LangGraph evaluates the truth of a saver there, on the loop's thread, after the checkpoint was
+    handed over and before its tasks start (0.6.0 to 1.2.24; documented nowhere).
+    """
+    return sys._getframe(2).f_code.co_name.startswith("prepare_")
+
+
+def goes_on(values: Mapping[str, Any]) -> bool:
+    """Say whether a task follows a checkpoint with these channel values, as far as they tell.
+
+    `Send`s and joins keep their channels when their tasks have run: empty (langgraph 1.2.24). A
+    join is a set of the nodes it has seen; with a flag where the node behind it is deferred.
+    """
+    for channel, value in values.items():
+        if channel.startswith(("branch:to:", "__start__")):
+            return True
+        if channel.startswith(("join:", "__pregel_tasks")):
+            waits = value[0] if type(value) is tuple else value
+            if waits:
+                return True
+    return False

@@ -1,0 +1,360 @@
+"""What a checkpoint of LangGraph tells: which nodes ran, what they added, what comes next.
+
+A saver is given no graph and no node names. What ran stands in the paths of the tasks whose
+writes lead to the checkpoint, what comes in its channels (langgraph 1.2.24):
+
+* `branch:to:X` holds a value: node X runs next.
+* `join:A+B:X` holds the names of A and B: node X runs next.
+* `__pregel_tasks` holds one `Send` for each task that is pushed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from caravanserai.langgraph._words import (
+    counted,
+    listed,
+    message_text,
+    messages_in,
+    text_of,
+    value_text,
+)
+from caravanserai_core.notes import Note
+from caravanserai_core.quoting import code, fenced, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SO_FAR: Final = 10
+
+_TOGETHER: Final = 300
+"""Characters; what tasks did is told in one paragraph up to here."""
+
+_BEGAN: Final = "The graph began."
+
+_MOST_NODES: Final = 12
+"""Tasks of one step that are told one by one."""
+
+_PULL: Final = re.compile(r"~?__pregel_pull, (.+)", re.DOTALL)
+_PUSH: Final = re.compile(r"~?__pregel_push, (\d{10})(?:, |$)")
+_CALL: Final = re.compile(r"~?__pregel_push, ~?")
+
+# Channels of LangGraph itself; what is written there is no news of the run.
+_OWN: Final = ("branch:to:", "join:", "__")
+
+
+class Write(NamedTuple):
+    """One pending write of a task.
+
+    Attributes:
+        task: id of the task.
+        path: where the task stands in its step; names the node.
+        place: its number among the writes of the task; below 0 for LangGraph's own.
+        channel: the channel it goes to.
+        value: what is written.
+    """
+
+    task: str
+    path: str
+    place: int
+    channel: str
+    value: Any
+
+
+class Step(NamedTuple):
+    """What a note is made of.
+
+    Attributes:
+        source: input, loop, update or fork.
+        values: channel values.
+        versions: channel versions.
+        seen: versions that each node has seen.
+        seen_before: versions that they had seen before, where that is known.
+        done: what the tasks that led here did, a line each.
+    """
+
+    source: str
+    values: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    seen: Mapping[str, Mapping[str, Any]]
+    seen_before: Mapping[str, Mapping[str, Any]]
+    done: list[str]
+
+
+# ---------------------------------------------------------------------- what comes next
+
+
+def upcoming(values: Mapping[str, Any], versions: Mapping[str, Any], seen: Any) -> list[str]:
+    """Return the nodes that run next, in the order of their channels; a Send counts each time."""
+    found: list[str] = []
+    for channel, value in values.items():
+        if channel.startswith("branch:to:"):
+            node = channel[len("branch:to:") :]
+        elif channel.startswith("join:"):
+            node = channel.rpartition(":")[2]
+            names, node = _barrier(channel), node
+            done = value[0] if isinstance(value, tuple) and len(value) == 2 else value
+            if not isinstance(done, (set, frozenset, list)) or "+".join(sorted(done)) != names:
+                continue
+        else:
+            continue
+        version = versions.get(channel)
+        if version is not None and _newer(version, seen.get(node, {}).get(channel)):
+            found.append(node)
+    tasks = values.get("__pregel_tasks")
+    if isinstance(tasks, Sequence):
+        found.extend(str(task.node) for task in tasks if hasattr(task, "node"))
+    return found
+
+
+def _barrier(channel: str) -> str:
+    names = channel[len("join:") :].rpartition(":")[0]
+    return "+".join(sorted(names.split("+")))
+
+
+def _newer(version: Any, seen: Any) -> bool:
+    try:
+        return seen is None or version > seen
+    except TypeError:  # versions of two kinds: a thread that another saver began
+        return True
+
+
+# ---------------------------------------------------------------------- what ran
+
+
+def node_of(write_path: str, tasks: Any) -> str:
+    """Return the node of a task from its path; "" where it does not tell."""
+    pull = _PULL.fullmatch(write_path)
+    if pull:
+        return pull[1]
+    push = _PUSH.match(write_path)
+    if push and isinstance(tasks, Sequence):
+        index = int(push[1])
+        if index < len(tasks) and hasattr(tasks[index], "node"):
+            return str(tasks[index].node)
+    return ""
+
+
+def task_lines(writes: Iterable[Write], tasks: Any) -> dict[str, tuple[str, str]]:
+    """Tell what tasks did: the path and the line of each by its id; "" where it is not over."""
+    found: dict[str, list[Write]] = {}
+    for write in writes:
+        found.setdefault(write.task, []).append(write)
+    return {
+        task: (own[0].path, _task_line(node_of(own[0].path, tasks), own))
+        for task, own in found.items()
+    }
+
+
+def in_order(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the lines of tasks in the order in which LangGraph applies what they wrote."""
+    told = [line for _, line in sorted(lines, key=lambda item: item[0]) if line]
+    if len(told) > _MOST_NODES:
+        more = len(told) - _MOST_NODES
+        told = [*told[:_MOST_NODES], f"and {more} more tasks of the same step."]
+    return told
+
+
+def _task_line(node: str, writes: list[Write]) -> str:
+    if writes[0].task == "00000000-0000-0000-0000-000000000000":
+        answers = [w.value for w in writes if w.channel == "__resume__"]
+        return f"A person answered: {value_text(answers[-1])}." if answers else ""
+    if node == "__start__":
+        return _BEGAN
+    if all(write.channel in ("__interrupt__", "__resume__") for write in writes):
+        return ""
+    who = f"Node {code(node)}" if node else _called(writes[0].path)
+    told: list[str] = []
+    values: list[str] = []
+    for write in writes:
+        if write.place < 0 or write.channel.startswith(_OWN):
+            continue
+        messages = messages_in(write.value)
+        if messages:
+            told.append(listed([message_text(message) for message in messages]))
+        else:
+            value = write.value.value if _is_overwrite(write.value) else write.value
+            values.append(f"{code(write.channel)} = {value_text(value)}")
+    if values:
+        told.append(f"wrote {listed(values)}")
+    told.extend(f"returned {value_text(w.value)}" for w in writes if w.channel == "__return__")
+    sends = [w.value for w in writes if w.channel == "__pregel_tasks" and hasattr(w.value, "node")]
+    if sends and not any("called" in part for part in told):
+        told.append(f"started {counted(str(send.node) for send in sends)}")
+    went_on = any(write.place >= 0 for write in writes)
+    if not went_on and any(write.channel == "__error__" for write in writes):
+        told.append(f"failed: {_error_text(writes)}")
+    return f"{who} {listed(told)}." if told else f"{who} ran and changed nothing."
+
+
+def _called(path: str) -> str:
+    return "A task" if _CALL.match(path) else "A step"
+
+
+def _is_overwrite(value: object) -> bool:
+    return type(value).__name__ == "Overwrite" and hasattr(value, "value")
+
+
+def _error_text(writes: Iterable[Write]) -> str:
+    for write in writes:
+        if write.channel == "__error__":
+            value = write.value
+            told = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else value
+            return quoted(str(told))
+    return "an error"
+
+
+# ---------------------------------------------------------------------- the note
+
+
+def note_of(step: Step, so_far: Iterable[str]) -> tuple[Note, list[str]]:
+    """Tell a checkpoint.
+
+    Args:
+        step: what is known of it.
+        so_far: what earlier checkpoints of the lane told.
+
+    Returns:
+        The note, and the lines that it adds to "so far".
+    """
+    nodes = upcoming(step.values, step.versions, step.seen)
+    done = step.done
+    if step.source == "input":
+        lines = [_input_line(step)]
+    elif step.source == "update":
+        changed = [line for line in done if "changed nothing" not in line]
+        lines = [
+            "The state was changed by hand (`update_state`)."
+            if not changed
+            else "The state was changed by hand (`update_state`): " + " ".join(changed)
+        ]
+    elif step.source == "fork":
+        lines = ["The run branches off here, from an earlier checkpoint."]
+    else:
+        lines = done or [_ran_line(step)]
+    together = " ".join(lines)
+    short = len(lines) == 1 or len(together) <= _TOGETHER
+    note = Note(
+        together if short else f"{len(lines)} tasks ran in one step.",
+        happened=() if short else lines,
+        next=_next_lines(step, nodes),
+        so_far=list(so_far)[-_SO_FAR:],
+    )
+    return note, [line for line in lines if line != _BEGAN]
+
+
+def _next_lines(step: Step, nodes: list[str]) -> list[str]:
+    if nodes:
+        return [f"{'Node' if len(set(nodes)) == 1 else 'Nodes'} {counted(nodes)}."]
+    if step.source == "input" or "__start__" in step.values:
+        return ["The graph begins."]
+    return [] if step.source != "loop" else ["Nothing: the graph has come to its end."]
+
+
+def _input_line(step: Step) -> str:
+    value = step.values.get("__start__")
+    if isinstance(value, Mapping):
+        parts = []
+        for key, item in value.items():
+            told = messages_in(item)
+            parts.append(
+                listed([message_text(message) for message in told])
+                if told
+                else f"{code(str(key))} is {value_text(item)}"
+            )
+        if parts:
+            return f"The run was given its input: {listed(parts)}."
+    return f"The run was given its input: {value_text(value)}."
+
+
+def _ran_line(step: Step) -> str:
+    """Tell which nodes ran from the versions they have seen: what they wrote is not known."""
+    ran = [
+        node
+        for node, versions in step.seen.items()
+        if not node.startswith("__") and versions != step.seen_before.get(node)
+    ]
+    return f"Node {counted(ran)} ran." if ran else "A step of the graph ran."
+
+
+def goal_of(value: Any) -> str | None:
+    """Return what a thread is for: the first text that it was given, quoted."""
+    if isinstance(value, str):
+        return quoted(value, 300)
+    for item in value.values() if isinstance(value, Mapping) else ():
+        for message in messages_in(item):
+            if message.type == "human":
+                return quoted(text_of(message.content), 300)
+        first = item[0] if isinstance(item, list) and item else None
+        if isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], str):
+            return quoted(first[1], 300)
+        if isinstance(first, Mapping) and isinstance(first.get("content"), str):
+            return quoted(first["content"], 300)
+    return None
+
+
+def questions(writes: Iterable[Write]) -> list[Write]:
+    """Return the interrupts that wait for an answer: the last of each task."""
+    found: dict[str, Write] = {}
+    for write in writes:
+        if write.channel == "__interrupt__":
+            found[write.task] = write
+        elif write.place >= 0:
+            found.pop(write.task, None)  # it went on, and finished
+    return list(found.values())
+
+
+def pause_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> Note:
+    """Tell what a graph waits for: the values that its nodes passed to `interrupt`."""
+    waiting = questions(writes)
+    nodes = [node for write in waiting if (node := node_of(write.path, tasks))]
+    who = f"Node {counted(nodes)}" if nodes else "The graph"
+    values = {
+        getattr(item, "id", index): getattr(item, "value", item)
+        for index, write in enumerate(waiting)
+        for item in (write.value if isinstance(write.value, (list, tuple)) else [write.value])
+    }
+    asked = "\n\n".join(_question(value) for value in values.values())
+    verb = "stopped and asks" if len(waiting) < 2 else "stopped and ask"
+    return Note(
+        f"**Waiting for a person.** {who} {verb} before going on:\n\n{asked}",
+        next=[
+            "A person answers: invoke the graph again with `Command(resume=…)`.",
+            f"{who} starts again **from its first line**: what comes before the question, twice.",
+        ],
+        so_far=list(so_far)[-_SO_FAR:],
+    )
+
+
+def _question(value: Any) -> str:
+    if isinstance(value, Mapping):
+        text = "\n".join(f"{key}: {_told(item)}" for key, item in value.items())
+    else:
+        text = _told(value)
+    return fenced(text, 2000)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return repr(value)
+
+
+def error_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> Note:
+    """Tell that a node raised, and how to go on."""
+    failed = [write for write in writes if write.channel == "__error__"][-1:]
+    node = node_of(failed[0].path, tasks) if failed else ""
+    who = f"Node {code(node)}" if node else "A task"
+    return Note(
+        f"**{who} failed:** {_error_text(failed)}.",
+        next=[f"{who} runs again when the graph is invoked with `None` as its input."],
+        so_far=list(so_far)[-_SO_FAR:],
+    )

@@ -1,0 +1,452 @@
+"""The checkpointer: LangGraph's interface on one side, runs with waypoints on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+from caravanserai.langgraph import _history, _types
+from caravanserai.langgraph._ids import Target, metadata_of, run_of, target_of, thread_of
+from caravanserai.langgraph._invocations import (
+    NULL_TASK,
+    Invocation,
+    Invocations,
+    called_before_tasks,
+    goes_on,
+)
+from caravanserai.langgraph._thread import Loaded, Thread
+from caravanserai_core.errors import Conflict, UsageError
+from caravanserai_core.pipeline import Pipeline
+from caravanserai_core.stores import open_store
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        DeltaChannelHistory,
+    )
+
+    from caravanserai_core.pipeline import Queued
+    from caravanserai_core.stores import Store
+
+_MOST_THREADS: Final = 256
+"""Threads whose index is kept; those not used for longest are read again when they are needed."""
+
+_FOLLOWER: Final = 0.002
+"""Seconds that writes wait for the sync of the checkpoint they lead to."""
+
+_LINGER: Final = 0.05
+"""Seconds that an async task stays pending for it, so that `ainvoke` ends with all stored."""
+
+_DURABLE: Final = frozenset({"__interrupt__", "__error__", "__resume__"})
+
+
+class WaypointSaver(BaseCheckpointSaver[str]):
+    """A LangGraph checkpointer whose threads are runs: exact, readable, in a plain folder.
+
+        graph = builder.compile(checkpointer=WaypointSaver())
+
+    Sync and async on one object; many threads, graphs, processes may use one store.
+
+    Args:
+        store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
+        metadata_keys: further keys of `config["configurable"]` to keep with each checkpoint.
+
+    Raises (by `put`, through the graph):
+        UnserialisableState: a channel holds what cannot be kept exactly; the message names it.
+        Conflict: two turns at once on one thread; the second to store a step is refused.
+        StoreFailed, StoreBusy, StoreRefused, JournalDamaged: see the store.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | Store | None = None,
+        *,
+        metadata_keys: Collection[str] = (),
+    ) -> None:
+        super().__init__()
+        _types.register()
+        self.store = open_store(store)
+        self._metadata_keys = frozenset(metadata_keys)
+        self._invocations = Invocations()
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, conn_string: str) -> Iterator[WaypointSaver]:
+        """Open a store by its folder or URL, as the savers that ship with LangGraph are opened."""
+        yield cls(conn_string)
+
+    def __repr__(self) -> str:
+        return f"WaypointSaver({self.store.url!r})"
+
+    def __bool__(self) -> bool:
+        # See `called_before_tasks`: here the checkpoint is written before its tasks change it.
+        if called_before_tasks():
+            self._invocations.settle_last()
+        return True
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> WaypointSaver:
+        """Return this saver: nothing that a file names is ever imported or called."""
+        return self
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """Return the version after `current`; waits for the `put` that carries it, see docs."""
+        return self._invocations.next_version(current)
+
+    def thread(self, run_id: str) -> Thread:
+        """Return what this saver knows of a thread, by the name of its run."""
+        with self._lock:
+            found = self._threads.get(run_id)
+            if found is None:
+                run = Pipeline(self.store, run_id, "langgraph")
+                found = self._threads[run_id] = Thread(run)
+            self._threads.move_to_end(run_id)
+            if len(self._threads) > _MOST_THREADS:
+                self._threads.popitem(last=False)
+        return found
+
+    # ------------------------------------------------------------------ reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        target = target_of(config)
+        loaded = self._load(target)
+        self._begin(config, loaded, is_async=False)
+        return self._tuple(target, loaded)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        target = target_of(config)
+        loaded = await asyncio.to_thread(self._load, target)
+        self._begin(config, loaded, is_async=True)
+        return self._tuple(target, loaded)
+
+    def _load(self, target: Target) -> Loaded | None:
+        thread = self.thread(target.run_id)
+        if target.checkpoint_id is None:
+            return thread.newest(target.ns)
+        loaded = thread.at(target.ns, target.checkpoint_id)
+        if loaded is not None:
+            thread.branch(target.ns, target.checkpoint_id)
+        return loaded
+
+    def _begin(self, config: RunnableConfig, loaded: Loaded | None, *, is_async: bool) -> None:
+        invocation = Invocation(
+            config["configurable"],
+            is_async=is_async,
+            limited=bool(config.get("max_concurrency")),
+        )
+        versions: Mapping[str, Any] = {}
+        if loaded is not None:
+            versions = loaded.state["channel_versions"]
+            invocation.null_writes = any(write.task == NULL_TASK for write in loaded.writes)
+        self._invocations.begin(invocation, versions)
+
+    @staticmethod
+    def _tuple(target: Target, loaded: Loaded | None) -> CheckpointTuple | None:
+        if loaded is None:
+            return None
+        found = loaded.stored
+        return CheckpointTuple(
+            target.config(found.id),  # type: ignore[arg-type]
+            {**found.fields, "id": found.id, **loaded.state},  # type: ignore[typeddict-item]
+            found.metadata,  # type: ignore[arg-type]
+            target.config(found.parent) if found.parent else None,  # type: ignore[arg-type]
+            [(write.task, write.channel, write.value) for write in loaded.writes],
+        )
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        end = target_of(before).checkpoint_id if before is not None else None
+        target = target_of(config) if config is not None else None
+        named = config is not None and "checkpoint_ns" in config["configurable"]
+        wanted = _history.Wanted(
+            target.ns if target is not None and named else None,
+            target.checkpoint_id if target is not None else None,
+            filter or {},
+            end,
+        )
+        runs = [target.run_id] if target is not None else _history.runs(self.store)
+        for run_id in runs:
+            if limit is not None and limit <= 0:
+                return
+            thread = self.thread(run_id)
+            for ns, loaded in _history.listed(thread, wanted, limit):
+                if before is not None and limit == 1:
+                    thread.branch(ns, loaded.stored.id)
+                if limit is not None:
+                    limit -= 1
+                place = Target(thread_of(run_id), run_id, ns, None)
+                found = self._tuple(place, loaded)
+                assert found is not None
+                yield found
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (item := await asyncio.to_thread(next, found, None)) is not None:
+            yield item
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        target = target_of(config)
+        return _history.deltas(self.thread(target.run_id), target, channels)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        target = target_of(config)
+        thread = self.thread(target.run_id)
+        return await asyncio.to_thread(_history.deltas, thread, target, channels)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        target = target_of(config)
+        thread = self.thread(target.run_id)
+        thread.wait_for_writes(target.ns, target.checkpoint_id)
+        queued = self._queue(target, thread, config, checkpoint, metadata)
+        with self._told(target, thread, checkpoint):
+            queued.result()
+        self._invocations.written(checkpoint["channel_versions"])
+        if not goes_on(checkpoint["channel_values"]):
+            thread.run.write_notes()  # the graph has come to its end, and somebody may read them
+        return target.config(checkpoint["id"])  # type: ignore[return-value]
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        # Nothing is awaited before the checkpoint is encoded and has its place: in LangGraph's
+        # default mode the tasks that change it start with the next turn of the event loop.
+        target = target_of(config)
+        thread = self.thread(target.run_id)
+        queued = self._queue(target, thread, config, checkpoint, metadata)
+        versions = checkpoint["channel_versions"]
+        invocation = self._invocations.of(versions)
+        ends = not goes_on(checkpoint["channel_values"])
+
+        def finish() -> None:
+            with self._told(target, thread, checkpoint):
+                queued.result()
+            self._invocations.written(versions)
+            if ends:
+                thread.run.write_notes()
+
+        work = queued.start(finish)
+        if (
+            invocation is None
+            or invocation.passive
+            or invocation.mode != "async"
+            or ends
+            or metadata.get("source") in ("update", "fork")
+        ):
+            await work
+        # Else an error is kept by `_told`, and raised by the next call of this invocation.
+        return target.config(checkpoint["id"])  # type: ignore[return-value]
+
+    def _queue(
+        self,
+        target: Target,
+        thread: Thread,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+    ) -> Queued:
+        invocation = self._invocations.of(checkpoint["channel_versions"])
+        if invocation is not None:
+            invocation.check()
+        kept = metadata_of(config, metadata, self._metadata_keys)
+        with self._told(target, thread, checkpoint, queued=False):
+            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept)
+
+    @contextmanager
+    def _told(
+        self, target: Target, thread: Thread, checkpoint: Checkpoint, *, queued: bool = True
+    ) -> Iterator[None]:
+        """Keep the error of a `put`: LangGraph swallows it where a subgraph then pauses."""
+        try:
+            yield
+        except BaseException as error:
+            told: BaseException = error
+            if queued:
+                thread.lost(target.ns)
+                if isinstance(error, Conflict):
+                    told = thread.overlap(target.ns)
+                    told.__cause__ = error
+            self._invocations.failed(checkpoint["channel_versions"], told)
+            if told is error:
+                raise
+            raise told from error
+
+    # ------------------------------------------------------------------ pending writes
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        target, thread = self._for_writes(config, task_id)
+        assert target.checkpoint_id is not None
+        queued = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
+        try:
+            seq = queued.result()
+        finally:
+            thread.landed(target.ns, target.checkpoint_id)
+        if self._pause(target, thread, writes):
+            return
+        patience = self._patience(config, thread, target, writes, task_id)
+        if not thread.run.wait_durable(seq, patience):
+            thread.run.sync(seq)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        target, thread = self._for_writes(config, task_id)
+        assert target.checkpoint_id is not None
+        ns, checkpoint_id = target.ns, target.checkpoint_id
+        invocation = self._invocations.opened()
+        queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
+
+        def finish() -> int:
+            try:
+                return queued.result()  # type: ignore[no-any-return]
+            finally:
+                thread.landed(ns, checkpoint_id)
+
+        work = queued.start(finish)
+        if invocation is not None:
+            invocation.check()
+        must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
+        lazy = invocation is not None and invocation.mode == "async" and not must
+        if lazy and thread.has_deltas(ns):
+            return
+        seq = await work
+        if not must and lazy and invocation is not None and not invocation.linger:
+            return
+        pauses = any(channel in ("__interrupt__", "__error__") for channel, _ in writes)
+        if pauses and await asyncio.to_thread(self._pause, target, thread, writes):
+            return
+        if must or not await thread.run.until_durable(seq, _LINGER if lazy else _FOLLOWER):
+            await asyncio.to_thread(thread.run.sync, seq)
+
+    def _for_writes(self, config: RunnableConfig, task_id: str) -> tuple[Target, Thread]:
+        target = target_of(config)
+        if target.checkpoint_id is None:
+            raise UsageError("put_writes needs the checkpoint_id of the checkpoint they belong to")
+        if task_id == NULL_TASK:
+            self._invocations.null_written()
+        return target, self.thread(target.run_id)
+
+    def _pause(self, target: Target, thread: Thread, writes: Sequence[tuple[str, Any]]) -> bool:
+        """Leave a waypoint where a task asks or fails; say whether one was written."""
+        for kind in ("interrupt", "error"):
+            if any(channel == f"__{kind}__" for channel, _ in writes):
+                assert target.checkpoint_id is not None
+                queued = thread.pause(target.ns, target.checkpoint_id, kind)
+                if queued is not None:
+                    queued.result()
+                    thread.run.write_notes()  # a person waits for it
+                    return True
+        return False
+
+    @staticmethod
+    def _patience(
+        config: RunnableConfig,
+        thread: Thread,
+        target: Target,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+    ) -> float:
+        """Say how long writes wait for the sync of the checkpoint that they lead to."""
+        if task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes):
+            return 0.0
+        # With one worker the checkpoint waits behind these very writes; with delta channels
+        # LangGraph itself makes it wait for them.
+        if config.get("max_concurrency") or thread.has_deltas(target.ns):
+            return 0.0
+        return _FOLLOWER
+
+    # ------------------------------------------------------------------ threads
+
+    def delete_thread(self, thread_id: str) -> None:
+        run_id = run_of(thread_id)
+        with self._lock:
+            self._threads.pop(run_id, None)
+        _history.delete(self.store, run_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        for run_id in list(_history.runs(self.store)):
+            _history.remove_runs(self.thread(run_id), frozenset(map(str, run_ids)))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        _history.copy(self.store, run_of(source_thread_id), run_of(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        if strategy not in ("keep_latest", "delete"):
+            raise UsageError(f'prune: the strategy is "keep_latest" or "delete", not {strategy!r}')
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+            else:
+                _history.keep_latest(self.thread(run_of(thread_id)))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    def __copy__(self) -> WaypointSaver:
+        """Return another saver of the same store that shares what this one knows."""
+        clone = object.__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WaypointSaver:
+        return copy.copy(self)

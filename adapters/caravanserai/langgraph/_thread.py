@@ -1,0 +1,446 @@
+"""One thread of LangGraph, as one process knows it: its run, its heads, its pending writes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from caravanserai.langgraph import _notes
+from caravanserai.langgraph._index import INPUT, WRITES, Index, Stored, head_of, is_pause, stored
+from caravanserai.langgraph._invocations import NULL_TASK
+from caravanserai.langgraph._notes import Step, Write
+from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
+from caravanserai_core import reading
+from caravanserai_core.errors import Conflict, JournalDamaged
+from caravanserai_core.quoting import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from caravanserai_core.notes import Note
+    from caravanserai_core.pipeline import Pipeline, Queued
+    from caravanserai_core.records import Record
+
+_SO_FAR: Final = 10
+
+_MOST_TOLD: Final = 64
+"""Checkpoints whose writes are kept in memory, for the note of the next one."""
+
+_MOST_BRANCHES: Final = 10_000
+"""Checkpoints that were read on purpose, and may be gone on from, though they are no head."""
+
+_IN_HEAD: Final = ("v", "ts", "id")
+"""Fields of a checkpoint that stand in its record's head, and not in the state."""
+
+# langgraph.checkpoint.base.WRITES_IDX_MAP (4.3): these have places of their own.
+_PLACES: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
+
+
+class Loaded(NamedTuple):
+    """A checkpoint with its state and pending writes.
+
+    Attributes:
+        stored: what its record's head tells.
+        state: channel values, versions, and so on.
+        writes: its pending writes, in LangGraph's order.
+    """
+
+    stored: Stored
+    state: dict[str, Any]
+    writes: list[Write]
+
+
+class _Known(NamedTuple):
+    """The newest checkpoint of a namespace, as this process wrote or read it.
+
+    Attributes:
+        id: of the checkpoint.
+        state: its channel values, versions, and so on.
+        meta: what stands in its record's head.
+        lists: its lists, as they were encoded; None where it was read.
+    """
+
+    id: str
+    state: Mapping[str, Any]
+    meta: dict[str, Any]
+    lists: Lists | None
+
+
+class _Told(NamedTuple):
+    """What the tasks of a checkpoint did, for the note of the next one.
+
+    Attributes:
+        writes: their writes.
+        lines: the path of each task and what it did in words, by its id.
+    """
+
+    writes: list[Write]
+    lines: dict[str, tuple[str, str]]
+
+
+class Thread:
+    """A thread: a run whose lanes are the checkpoint namespaces."""
+
+    def __init__(self, run: Pipeline) -> None:
+        self.run = run
+        self.lock = threading.RLock()
+        self.index = Index(run.store, run.run_id)
+        self._known: dict[str, _Known] = {}
+        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._so_far: dict[str, deque[str]] = {}
+        self._branches: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._fresh_after = 0
+        self._flight = threading.Condition()
+        self._flying: dict[tuple[str, str], int] = {}
+
+    # ------------------------------------------------------------------ reading
+
+    def newest(self, ns: str) -> Loaded | None:
+        """Read the newest checkpoint of a namespace, whoever wrote it."""
+        for _ in range(8):
+            found = self.run.newest(ns)
+            if found is None or not found.chain:
+                with self.lock:
+                    self._known.pop(ns, None)
+                return None
+            record = found.chain[-1]
+            head = stored(record)
+            if head is None or record.waypoint <= self._fresh_after:
+                return None
+            state = self._decode(found.chain, record)
+            since: list[Record] | None = found.since
+            if is_pause(record) or record.head["meta"].get("early"):
+                since = self._records_of(ns, head.id)
+            if since is not None:
+                loaded = Loaded(head, state, self._writes(since, head.id, ns, state))
+                self._learn(ns, loaded)
+                return loaded
+        raise Conflict(f"thread {one_line(self.run.run_id)} is rewritten all the time")
+
+    def at(self, ns: str, checkpoint_id: str) -> Loaded | None:
+        """Read a checkpoint by its id; from there the thread may branch."""
+        with self.lock:
+            self.index.catch_up()
+            head = self.index.checkpoints.get(ns, {}).get(checkpoint_id)
+            if head is None:
+                return None
+            chain = self.run.store.chain(self.run.run_id, head.number)
+            records = self._records_of(ns, checkpoint_id)
+        if not chain:
+            return None
+        state = self._decode(chain, chain[-1])
+        return Loaded(head, state, self._writes(records, checkpoint_id, ns, state))
+
+    def branch(self, ns: str, checkpoint_id: str) -> None:
+        """Note that a checkpoint was read on purpose."""
+        with self.lock:
+            self._branches[(ns, checkpoint_id)] = None
+            self._branches.move_to_end((ns, checkpoint_id))
+            if len(self._branches) > _MOST_BRANCHES:
+                self._branches.popitem(last=False)
+
+    def writes_of(self, ns: str, checkpoint_id: str, state: dict[str, Any]) -> list[Write]:
+        """Read the pending writes of a checkpoint whose state is at hand."""
+        return self._writes(self._records_of(ns, checkpoint_id), checkpoint_id, ns, state)
+
+    def given(self) -> tuple[str, Any] | None:
+        """Return the digest of the input that a job was begun with, and that input; or None."""
+        with self.lock:
+            self.index.catch_up()
+            record = self.index.input
+            if record is None:
+                return None
+            self._fresh_after = record.head["meta"].get("after", 0)
+        whole = record if record.body is not None else self._whole(record)
+        return record.head["meta"]["digest"], reading.data_of(whole)
+
+    def begin_job(self, digest: str, value: Any) -> None:
+        """Write down what a job is given, before anything is done.
+
+        What the thread holds already is history from then on, after a crash too.
+        """
+        if not self.run.exists:
+            self.run.begin(_notes.goal_of(value))
+        with self.lock:
+            self.index.catch_up()
+            after = max(self.index.waypoints, default=0)
+        meta: dict[str, Any] = {"digest": digest, "after": after}
+        self.run.entry(INPUT, value, lane="", meta=meta, durable=True).result()
+        self._fresh_after = after
+
+    def answer(self) -> str:
+        """Say what became of the answer to what the main namespace asked.
+
+        Returns:
+            "none": it stands open. "given": an answer stands in the journal, and the process was
+            killed before the node that asked came to its end. "used": the same, and a subgraph
+            has gone on since, perhaps with that answer.
+        """
+        loaded = self.newest("")
+        if loaded is None:
+            return "none"
+        answered = 0
+        for record in self._records_of("", loaded.stored.id):
+            channels = {channel for channel, _ in reading.data_of(record, loaded.state)}
+            if "__interrupt__" in channels:
+                answered = 0
+            elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in channels:
+                answered = record.seq
+        if not answered:
+            return "none"
+        with self.lock:
+            news = [record for record in self.index.waypoints.values() if record.seq > answered]
+        used = any(record.lane and not is_pause(record) for record in news)
+        return "used" if used else "given"
+
+    def forget_answer(self) -> None:
+        """Take back the answer that stands in the journal: nothing is asked with it again.
+
+        Of all savers, LangGraph 1.2.24 gives it to the next `interrupt` of the same checkpoint.
+        """
+        loaded = self.newest("")
+        if loaded is not None:
+            writes = [("__resume__", None)]
+            queued = self.put_writes("", loaded.stored.id, writes, NULL_TASK, "")
+            try:
+                self.run.sync(queued.result())
+            finally:
+                self.landed("", loaded.stored.id)
+
+    def forget(self) -> None:
+        """Forget what is known of the thread: it was rewritten or deleted."""
+        with self.lock:
+            self.index = Index(self.run.store, self.run.run_id)
+            self._known.clear()
+            self._told.clear()
+            self._so_far.clear()
+            self._branches.clear()
+
+    def has_deltas(self, ns: str) -> bool:
+        """Say whether the newest checkpoint of a namespace has delta channels, or is not known.
+
+        There LangGraph itself waits for pending writes before it stores a checkpoint (1.2.24).
+        """
+        known = self._known.get(ns)
+        return known is not None and "counters_since_delta_snapshot" in known.meta["metadata"]
+
+    def _decode(self, chain: list[Record], record: Record) -> dict[str, Any]:
+        run = self.run
+        state = reading.decode(chain, record.waypoint, run.store, run.run_id)
+        if type(state) is not dict:
+            raise JournalDamaged(f"waypoint {record.waypoint} holds no checkpoint of LangGraph")
+        return state
+
+    def _records_of(self, ns: str, checkpoint_id: str) -> list[Record]:
+        """Return the entries of a checkpoint with their bodies."""
+        with self.lock:
+            self.index.catch_up()
+            found = list(self.index.writes.get((ns, checkpoint_id), ()))
+        return [record if record.body is not None else self._whole(record) for record in found]
+
+    def _whole(self, record: Record) -> Record:
+        read = self.run.store.scan(self.run.run_id, bodies=True, start=record.place)
+        whole = next(iter(read), None)
+        if whole is None or getattr(whole, "sum", "") != record.sum:
+            raise JournalDamaged(f"record {record.seq} of {one_line(self.run.run_id)} has gone")
+        return whole  # type: ignore[return-value]
+
+    def _writes(
+        self, records: Iterable[Record], checkpoint_id: str, ns: str, state: dict[str, Any]
+    ) -> list[Write]:
+        """Decode pending writes: the first of a place counts, of LangGraph's own the last."""
+        found: dict[tuple[str, int], Write] = {}
+        for record in records:
+            meta = record.head.get("meta") or {}
+            if (
+                record.kind != "entry"
+                or record.head.get("name") != WRITES
+                or record.lane != ns
+                or meta.get("checkpoint") != checkpoint_id
+            ):
+                continue
+            task, path = meta["task"], meta.get("path", "")
+            data: Any = reading.data_of(record, state)
+            for place, (channel, value) in enumerate(data):
+                index = _PLACES.get(channel, place)
+                if index < 0 or (task, index) not in found:
+                    found[(task, index)] = Write(task, path, index, channel, value)
+        # langgraph.checkpoint.base.writes_sort_key
+        return sorted(found.values(), key=lambda w: (w.path, w.task, w.place))
+
+    def _learn(self, ns: str, loaded: Loaded) -> None:
+        with self.lock:
+            known = self._known.get(ns)
+            if known is not None and known.id == loaded.stored.id:
+                return
+            record = loaded.stored.record
+            meta = {key: item for key, item in record.head["meta"].items() if key != "pause"}
+            self._known[ns] = _Known(loaded.stored.id, loaded.state, meta, None)
+            tasks = loaded.state["channel_values"].get("__pregel_tasks")
+            lines_of = _notes.task_lines(loaded.writes, tasks)
+            self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
+            note = record.head.get("note")
+            lines = list(note.get("so_far", ())) if isinstance(note, dict) else []
+            if isinstance(note, dict):
+                lines += note.get("happened") or [note.get("summary", "")]
+            elif note:
+                lines.append(note)
+            self._so_far[ns] = deque(lines, _SO_FAR)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def put(
+        self, ns: str, parent: str | None, checkpoint: Mapping[str, Any], metadata: dict[str, Any]
+    ) -> Queued:
+        """Encode a checkpoint and give it its place; the result says when it is on the disk.
+
+        Raises:
+            Conflict: another turn went on from the same checkpoint; nothing is written.
+            UnserialisableState: a channel holds what cannot be kept exactly.
+        """
+        state = {key: item for key, item in checkpoint.items() if key not in _IN_HEAD}
+        kept = dict(state)
+        kept["channel_values"] = share_sends(state["channel_values"])
+        prepared = self.run.prepare(kept, ns)
+        checkpoint_id = checkpoint["id"]
+        with self.lock:
+            free = self._may_branch(ns, parent, metadata.get("source"))
+            meta = head_of(checkpoint, parent, metadata)
+            if (ns, checkpoint_id) in self._told:
+                meta["early"] = True  # some of its writes stand before it
+            self._begin(state)
+            note = self._note(ns, parent, state, metadata.get("source", "loop"))
+            queued = self.run.checkpoint(prepared, note, lane=ns, meta=meta, overtake=free)
+            self._known[ns] = _Known(checkpoint_id, state, meta, Lists(state, prepared))
+            if parent is not None:
+                self._told.pop((ns, parent), None)
+        return queued
+
+    def _may_branch(self, ns: str, parent: str | None, source: object) -> bool:
+        """Say whether a checkpoint may follow whatever is newest.
+
+        Raises:
+            Conflict: it may only follow its parent, and that is no longer the newest.
+        """
+        if parent is None or source in ("update", "fork") or (ns, parent) in self._branches:
+            return True
+        known = self._known.get(ns)
+        newest = known.id if known is not None else None
+        if newest != parent:
+            found = self.run.newest(ns)
+            head = stored(found.chain[-1]) if found is not None and found.chain else None
+            newest = head.id if head is not None else None
+        if newest != parent:
+            raise self.overlap(ns)
+        return False
+
+    def overlap(self, ns: str) -> Conflict:
+        """Build the error for two turns at once on one thread."""
+        where = f", namespace {one_line(ns)}" if ns else ""
+        return Conflict(
+            f"thread {one_line(self.run.run_id)}{where}: another turn went on from the same "
+            "checkpoint while this one ran. This step was not stored and what the other turn wrote "
+            "stands. Invoke the graph again; on a server, let the turns of one thread queue."
+        )
+
+    def lost(self, ns: str) -> None:
+        """Forget what a save that failed would have made the newest."""
+        with self.lock:
+            self._known.pop(ns, None)
+
+    def _begin(self, state: Mapping[str, Any]) -> None:
+        if not self.run.exists:
+            self.run.begin(_notes.goal_of(state["channel_values"].get("__start__")))
+
+    def _note(self, ns: str, parent: str | None, state: Mapping[str, Any], source: str) -> Note:
+        before = self._known.get(ns)
+        known = before.state if before is not None and before.id == parent else {}
+        told = self._told.get((ns, parent or ""))
+        step = Step(
+            source,
+            state["channel_values"],
+            state["channel_versions"],
+            state["versions_seen"],
+            known.get("versions_seen", {}),
+            _notes.in_order(told.lines.values()) if told is not None else [],
+        )
+        lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
+        note, news = _notes.note_of(step, lines)
+        lines.extend(news)
+        return note
+
+    # ------------------------------------------------------------------ pending writes
+
+    def put_writes(
+        self,
+        ns: str,
+        checkpoint_id: str,
+        writes: Sequence[tuple[str, Any]],
+        task: str,
+        path: str,
+    ) -> Queued:
+        """Encode the writes of a task and give them their place; call `landed` afterwards."""
+        key = (ns, checkpoint_id)
+        with self._flight:
+            self._flying[key] = self._flying.get(key, 0) + 1
+        try:
+            with self.lock:
+                known = self._known.get(ns)
+                lists = known.lists if known is not None and known.id == checkpoint_id else None
+                told = [
+                    Write(task, path, _PLACES.get(channel, place), channel, value)
+                    for place, (channel, value) in enumerate(writes)
+                ]
+                data = [[channel, kept_value(channel, value, lists)] for channel, value in writes]
+                meta = {"checkpoint": checkpoint_id, "task": task, "path": path}
+                tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
+                lines = _notes.task_lines(told, tasks)
+                queued = self.run.entry(
+                    WRITES, data, say=lines.get(task, ("", ""))[1], lane=ns, meta=meta
+                )
+                before = self._told.setdefault(key, _Told([], {}))
+                before.writes.extend(told)
+                before.lines.update(lines)
+                self._told.move_to_end(key)
+                if len(self._told) > _MOST_TOLD:
+                    self._told.popitem(last=False)
+        except BaseException:
+            self.landed(ns, checkpoint_id)
+            raise
+        return queued
+
+    def landed(self, ns: str, checkpoint_id: str) -> None:
+        """Take note that writes stand in the journal, or failed."""
+        key = (ns, checkpoint_id)
+        with self._flight:
+            left = self._flying.pop(key, 1) - 1
+            if left:
+                self._flying[key] = left
+            self._flight.notify_all()
+
+    def wait_for_writes(self, ns: str, checkpoint_id: str | None) -> None:
+        """Wait until the writes of a checkpoint's tasks stand in front of its child.
+
+        Else a crash right after the child would find tasks that seem not to have run (langgraph
+        1.2.24 orders one `put` after the other, but not `put_writes`).
+        """
+        key = (ns, checkpoint_id or "")
+        with self._flight:
+            self._flight.wait_for(lambda: key not in self._flying, timeout=5)
+
+    def pause(self, ns: str, checkpoint_id: str, kind: str) -> Queued | None:
+        """Write a waypoint for a pause or an error, for which LangGraph stores no checkpoint."""
+        with self.lock:
+            known = self._known.get(ns)
+            if known is None or known.id != checkpoint_id:
+                return None
+            told = self._told.get((ns, checkpoint_id))
+            writes = told.writes if told is not None else []
+            tasks = known.state["channel_values"].get("__pregel_tasks")
+            lines = self._so_far.get(ns, ())
+            note: Callable[..., Note] = (
+                _notes.pause_note if kind == "interrupt" else _notes.error_note
+            )
+            meta = {**known.meta, "pause": kind}
+            return self.run.repeat(note(writes, tasks, lines), lane=ns, meta=meta)

@@ -1,0 +1,117 @@
+"""Values and messages as words of a note: short, and harmless whatever they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from caravanserai_core.quoting import code, one_line, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ARGUMENT: Final = 60
+"""Characters of an argument that a call is shown with; a longer one is left out."""
+
+_SHORT: Final = 80
+
+
+def messages_in(value: object) -> list[Any]:
+    """Return the messages of LangChain that a value is or lists; empty if it holds others."""
+    found = value if isinstance(value, list) else [value]
+    if found and all(hasattr(item, "content") and hasattr(item, "type") for item in found):
+        return found
+    return []
+
+
+def message_text(message: Any) -> str:
+    """Tell of one message of LangChain what it did."""
+    kind, text = message.type, text_of(message.content)
+    if kind == "ai":
+        calls = getattr(message, "tool_calls", None) or ()
+        said = f"said {quoted(text)}" if text.strip() else ""
+        called = listed([call_text(call["name"], call.get("args") or {}) for call in calls])
+        if said and called:
+            return f"{said} and called {called}"
+        return said or (f"called {called}" if called else "gave an empty answer")
+    if kind == "tool":
+        name = getattr(message, "name", None) or "a tool"
+        verb = "failed with" if getattr(message, "status", "") == "error" else "got"
+        return f"ran {code(name)} and {verb} {quoted(text)}"
+    if kind == "remove":
+        return "removed a message"
+    who = {"human": "the user", "system": "a system message"}.get(kind, kind)
+    return f"was told by {who} {quoted(text)}" if kind == "human" else f"added {who}"
+
+
+def text_of(content: object) -> str:
+    """Return the text of a message's content, which may be a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [
+        block if isinstance(block, str) else block.get("text", "")
+        for block in content
+        if isinstance(block, str) or (isinstance(block, dict) and block.get("type") == "text")
+    ]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def call_text(name: object, arguments: Mapping[str, Any]) -> str:
+    """Show a call as code; long arguments are shortened, the exact ones are in the state."""
+    shown = ", ".join(
+        f"{one_line(str(key), 40)}={_argument(value)}" for key, value in list(arguments.items())[:8]
+    )
+    return code(f"{one_line(str(name), 60)}({shown})")
+
+
+def _argument(value: object) -> str:
+    text = _plain(value)
+    return text if len(text) <= _ARGUMENT else "…"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, str):
+        return '"' + one_line(value, _ARGUMENT + 1).replace('"', "'") + '"'
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return (
+            "{" + ", ".join(f"{_plain(k)}: {_plain(v)}" for k, v in list(value.items())[:6]) + "}"
+        )
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_plain(item) for item in value[:6]) + "]"
+    return type(value).__name__
+
+
+def value_text(value: object) -> str:
+    """Show a value in a sentence: short ones as they are, others by their kind and size."""
+    if isinstance(value, str):
+        return quoted(value)
+    messages = messages_in(value)
+    if messages:
+        return listed([message_text(message) for message in messages[:3]])
+    if isinstance(value, (list, tuple)) and len(value) > 6:
+        return f"{len(value)} items"
+    text = _plain(value)
+    if len(text) <= _SHORT:
+        return text if isinstance(value, (int, float, type(None))) else code(text)
+    if isinstance(value, Mapping):
+        return f"{len(value)} fields"
+    return f"{type(value).__name__} of {len(text)} characters" if text else type(value).__name__
+
+
+def listed(parts: list[str]) -> str:
+    """Join parts of a sentence."""
+    if len(parts) < 2:
+        return parts[0] if parts else ""
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def counted(names: Iterable[str]) -> str:
+    """Join names, each once with how often it came."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return listed([code(n) if c == 1 else f"{code(n)} {c} times" for n, c in counts.items()])

@@ -1,0 +1,410 @@
+"""Writing a journal anew with less in it: the only way in which anything is removed from one.
+
+What stays is sealed again, in its order, behind the end of the journal that it replaces: numbers
+of records go on, those of waypoints stay. A waypoint that builds on what went is written by the
+rule of its lane (`lane`), as if the kept states had been saved one after the other, so a thousand
+of them take no more room than their content.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai_core import codec, delta, patching, reading, survey
+from caravanserai_core.errors import UsageError
+from caravanserai_core.lane import Lane, Patch, Prepared
+from caravanserai_core.notes import Note, render
+from caravanserai_core.opening import legacy_draft, writer
+from caravanserai_core.quoting import one_line
+from caravanserai_core.records import FORMAT, Draft, Record
+from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from caravanserai_core.stores.base import Store, Tail
+
+    Keep = Callable[[Record], bool | None]
+    """Says of a waypoint or an entry whether it stays; None for an entry: as its waypoint does."""
+
+    Heads = dict[str, tuple[int, str]]
+    """Number and time of the newest waypoint of each lane."""
+
+_ANEW = {"open", "snapshot", "roll", "removed"}
+"""Kinds that the new journal gets of its own."""
+
+_PLACED = ("seq", "app", "kind", "waypoint", "lane", "time", "by", "prev", "body_sha256")
+"""Members of a head that say where a record stands, or that a `Draft` makes."""
+
+
+class Rewritten(NamedTuple):
+    """A journal to be put in the place of another.
+
+    Attributes:
+        sealed: its lines.
+        removed: how many waypoints it has no more.
+        heads: the newest waypoint of each lane.
+    """
+
+    sealed: Sealed
+    removed: int
+    heads: Heads
+
+
+class Opened(NamedTuple):
+    """What the first record of the new journal says.
+
+    Attributes:
+        generation: how often the journal was replaced, counted from 1.
+        run: sum of the first record that the run ever had, which tells it from any other; None
+            where this is going to be the first.
+        body: the body of the record, or None for that of the first one found.
+    """
+
+    generation: int
+    run: str | None
+    body: bytes | None = None
+
+
+def identity(opening: Record) -> str:
+    """Return what tells a run from another of its name, given any `open` record of it."""
+    run = opening.head.get("run")
+    return run if isinstance(run, str) else opening.sum
+
+
+def generation(opening: Record) -> int:
+    """Return how often the journal was replaced, counted from 1, given an `open` record of it."""
+    found = opening.head.get("generation")
+    return found if type(found) is int else 1
+
+
+def note_text(record: Record) -> str:
+    """Return the note of a waypoint's record as it is rendered."""
+    note = Note.from_json(record.head.get("note", ""))
+    return render(record.waypoint, record.head["time"], note)
+
+
+def rewrite(
+    source: Store,
+    run_id: str,
+    keep: Keep,
+    tail: Tail | None,
+    opened: Opened,
+    *,
+    target: Store | None = None,
+    items: Iterable[Record] | None = None,
+    newest: int = 0,
+) -> Rewritten:
+    """Seal what is to stay of a run as a journal of its own.
+
+    Args:
+        source: where the run lives.
+        run_id: its name.
+        keep: says what stays, in the order of the journal.
+        tail: the end of the journal that is replaced; None for a new run.
+        opened: what its first record says.
+        target: where it will live, if elsewhere.
+        items: the records of the run with their bodies; None: all of the journal.
+        newest: the highest number of a waypoint that is known to have been given.
+
+    Raises:
+        JournalDamaged: the journal is damaged somewhere.
+    """
+    work = _Rewrite(source, run_id, keep, tail.seq + 1 if tail is not None else 1, target or source)
+    work.newest = newest
+    for record in survey.records(source, run_id, bodies=True) if items is None else items:
+        work.take(record)
+    return work.seal(tail, opened)
+
+
+def copy_run(
+    source: Store, run_id: str, target: Store, new_run_id: str, keep: Keep | None = None
+) -> int:
+    """Copy a run under another name, or into another store, all of it or nothing.
+
+    Numbers, lanes, notes, times and metadata of its waypoints and entries stay as they are. Its
+    first record says where it comes from (`origin`).
+
+    Args:
+        source: where the run lives.
+        run_id: its name.
+        target: where the copy will live.
+        new_run_id: its name there.
+        keep: says of each waypoint and entry whether it is copied; None: all.
+
+    Returns:
+        How many waypoints were copied.
+
+    Raises:
+        RunNotFound: there is no such run.
+        UsageError: the target exists.
+        JournalDamaged: the run is damaged somewhere; nothing was written.
+    """
+    items = list(survey.records(source, run_id, bodies=True))
+    old = source.legacy(run_id)
+    if not items and old is None:
+        raise reading.not_found(source, run_id)
+
+    def seal(tail: Tail | None, _news: list[Record] | None) -> Sealed:
+        if tail is not None or target.legacy(new_run_id) is not None:
+            raise UsageError(
+                f"the run {one_line(new_run_id)} exists already in {target.where(new_run_id)}. "
+                "Nothing was copied; give the copy another name."
+            )
+        body = _copied_opening(items, run_id, new_run_id)
+        work = _Rewrite(source, run_id, keep or _all, 1, target)
+        for record in items:
+            work.take(record)
+        if not items and old is not None:
+            work.add(legacy_draft(old), SELF, old.number)
+        return work.seal(None, Opened(1, None, body)).sealed
+
+    target.replace(new_run_id, None, 1, seal)
+    heads = survey.records(target, new_run_id, bodies=False)
+    points = [record for record in heads if record.kind == "waypoint"]
+    # The live note follows the main lane: its notes come last.
+    for record in sorted(points, key=lambda point: (point.lane == "", point.waypoint)):
+        name = f"waypoint-{record.waypoint}.md"
+        target.put_note(new_run_id, Shown(name, note_text(record), None))
+    return len(points)
+
+
+def _all(_record: Record) -> bool | None:
+    return None
+
+
+def _copied_opening(items: list[Record], run_id: str, new_run_id: str) -> bytes:
+    data: Any = next((record.data() for record in items if record.kind == "open"), {})
+    data = codec.decode_tree(data)
+    data = {**data, "run_id": new_run_id, "origin": {"run_id": run_id}}
+    return b'"data":' + codec.encode(data).data
+
+
+class _Item(NamedTuple):
+    """A record of the new journal, before it is sealed."""
+
+    draft: Draft
+    loc: Any
+    waypoint: int
+
+
+class _Copied:
+    """A lane on its way from the old journal to the new one.
+
+    Attributes:
+        whole: its newest full record and all since are kept, so patches are copied as they are.
+        full: line and size of the newest full record in the new journal.
+        rule: the head of the lane as a writer of the new journal knows it; None: a full one comes.
+        newest: line of its newest waypoint in the new journal, or None.
+        head: number and time of that waypoint.
+        stays: the newest waypoint of the old journal stays; so do its entries.
+    """
+
+    def __init__(self) -> None:
+        self.whole = False
+        self.full = 0
+        self.rule: Lane | None = None
+        self.newest: int | None = None
+        self.head = (0, "")
+        self.stays = True
+        # By number, since the last full record: whether the state holds tags, and the records
+        # that the copy is rebuilt from.
+        self.tagged: dict[int, bool] = {}
+        self.chain: dict[int, int] = {}
+        # The state of a waypoint of the old journal, while states are written anew.
+        self._tree: tuple[int, Any] | None = None
+
+    def tree(self, record: Record, source: Store, run_id: str) -> Any:
+        """Return the state of a waypoint as its JSON tree; it changes with the next call."""
+        number = record.waypoint
+        if self._tree is None or self._tree[0] != number:
+            chain = source.chain(run_id, number)
+            self._tree = (number, reading.tree_of(chain, number, source, run_id))
+        return self._tree[1]
+
+    def step(self, record: Record) -> None:
+        """Follow the state of the old journal to its next waypoint, where that is cheap."""
+        if self._tree is None or record.full:
+            self._tree = None
+            return
+        number, tree = self._tree
+        patch: Any = codec.parse(record.member("patch"))
+        # Replacements on an older base repeat what was replaced since; see `verify`.
+        on_it = record.head["base"] == number or all(op["op"] == "replace" for op in patch)
+        self._tree = (record.waypoint, patching.apply(tree, patch)) if on_it else None
+
+
+class _Rewrite:
+    """One pass over a journal.
+
+    Attributes:
+        newest: highest number of a waypoint that was ever given.
+        removed: how many waypoints went.
+    """
+
+    def __init__(self, source: Store, run_id: str, keep: Keep, first: int, target: Store) -> None:
+        self.newest = 0
+        self.removed = 0
+        self._source = source
+        self._run_id = run_id
+        self._keep = keep
+        self._target = target
+        # The first two lines are `open` and `snapshot`.
+        self._first = first
+        self._items: list[_Item] = []
+        self._last = 0
+        self._lanes: dict[str, _Copied] = {}
+        self._carried: list[Any] = []
+        self._opening: bytes | None = None
+        self._seen = 0
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the old journal over, or leave it."""
+        self._seen += 1
+        self.newest = max(self.newest, record.waypoint)
+        if record.kind == "open" and self._opening is None:
+            self._opening = record.body
+        elif record.kind == "snapshot" and self._seen == 2:
+            # What it carries stands nowhere else; later ones repeat what stands before them.
+            self._carried = list((record.data() or {}).get("carried", []))
+        if record.kind in _ANEW:
+            return
+        lane = self._lanes.setdefault(record.lane, _Copied())
+        if record.kind == "waypoint":
+            self._waypoint(record, lane)
+            return
+        if record.kind == "entry":
+            wanted = self._keep(record)
+            if wanted is False or (wanted is None and not lane.stays):
+                return
+        loc = None if lane.newest is None else Within(lane.newest)
+        self.add(_draft(record, {}), loc, self._last)
+
+    def add(self, draft: Draft, loc: Any, waypoint: int) -> int:
+        """Add a record to the new journal; returns its line."""
+        self._items.append(_Item(draft, loc, waypoint))
+        return len(self._items) + 1
+
+    def _waypoint(self, record: Record, lane: _Copied) -> None:
+        number, base = record.waypoint, record.head.get("base")
+        lane.step(record)
+        if record.full:
+            lane.tagged.clear()
+            lane.chain.clear()
+        tagged = bool(record.head.get("tagged")) or lane.tagged.get(base or 0, False)
+        lane.tagged[number] = tagged
+        lane.chain[number] = 0 if record.full else lane.chain.get(base or 0, 0) + 1
+        lane.stays = self._keep(record) is not False
+        lane.whole = lane.stays and (record.full or lane.whole)
+        if not lane.stays:
+            self.removed += 1
+            return
+        self._last = number
+        limit = self._target.max_chain
+        if limit is not None and lane.chain[number] > limit:
+            lane.whole = False
+        lane.newest = self._copy(record, lane) if lane.whole else self._anew(record, lane, tagged)
+        lane.head = (number, record.head["time"])
+
+    def _copy(self, record: Record, lane: _Copied) -> int:
+        """Take a waypoint over as it is: all that it builds on is there."""
+        lane.rule = None
+        if record.full:
+            lane.full = self.add(_draft(record, {}), SELF, record.waypoint)
+            return lane.full
+        fields = {"base": record.head["base"], "full": self._first + lane.full}
+        return self.add(_draft(record, fields), Within(lane.full), record.waypoint)
+
+    def _anew(self, record: Record, lane: _Copied, tagged: bool) -> int:
+        """Write a waypoint by the rule of its lane: what it was built on is not there."""
+        number = record.waypoint
+        tree = lane.tree(record, self._source, self._run_id)
+        prepared = Prepared(delta.of_tree(tree), tagged=tagged)
+        patch: Patch | None = None
+        kept = prepared.node
+        if lane.rule is not None:
+            patch, kept = lane.rule.compare(prepared, self._target, self._run_id, None)
+        fields: dict[str, Any] = {"tagged": True} if tagged else {}
+        if patch is None:
+            body = b'"state":' + delta.joined(prepared.node)
+            line = lane.full = self.add(_draft(record, fields, body), SELF, number)
+        else:
+            fields |= {"base": patch.base, "full": self._first + lane.full}
+            body = b'"patch":' + patch.data
+            line = self.add(_draft(record, fields, body), Within(lane.full), number)
+        at = (self._first + line, Within(line), "")
+        lane.rule = Lane.written(lane.rule, patch, number, at, (kept, prepared.size))
+        return line
+
+    def seal(self, tail: Tail | None, opened: Opened) -> Rewritten:
+        """Seal all that was taken over."""
+        if self.newest > self._last:
+            # Numbers are not given twice, also where the newest ones are gone.
+            main = self._lanes.get("")
+            loc = Within(main.newest) if main is not None and main.newest is not None else None
+            self.add(Draft("removed", {}, by=writer()), loc, self.newest)
+        epoch = tail.epoch if tail is not None else 1
+        head: dict[str, Any] = {"format": FORMAT, "generation": opened.generation, "epoch": epoch}
+        if opened.run is not None:
+            head["run"] = opened.run
+        prev = ""
+        if tail is not None:
+            prev = tail.sum
+            head["anchor"] = {"seq": tail.seq, "sum": tail.sum, "removed": self.removed}
+        body = opened.body or self._opening or b""
+        heads = {name: lane for name, lane in self._lanes.items() if lane.newest is not None}
+        places = {
+            name: [lane.head[0], self._first + (lane.newest or 0)] for name, lane in heads.items()
+        }
+        data = codec.encode({"lanes": places, "carried": self._carried}).data
+        items = [
+            _Item(Draft("open", head, by=writer(), body=body), None, 0),
+            _Item(Draft("snapshot", {}, by=writer(), body=b'"data":' + data), None, 0),
+            *self._items,
+        ]
+        self._items.clear()
+        lines: list[Line] = []
+        for line, (draft, loc, waypoint) in enumerate(items):
+            # The two first are one append. All others stand alone: the file comes as a whole.
+            first, count = (self._first, 2) if line < 2 else (self._first + line, 1)
+            text, prev = draft.seal(
+                seq=self._first + line, first=first, count=count, waypoint=waypoint, prev=prev
+            )
+            lines.append(Line(text, loc))
+            items[line] = _DONE
+        sealed = Sealed(
+            lines,
+            self._first + len(lines) - 1,
+            prev,
+            epoch,
+            rolled=False,
+            shown=None,
+        )
+        return Rewritten(sealed, self.removed, {name: lane.head for name, lane in heads.items()})
+
+
+def _draft(record: Record, fields: dict[str, Any], body: bytes | None = None) -> Draft:
+    """Draft a record of the old journal for the new one.
+
+    Args:
+        record: the record, with its body.
+        fields: members of its head that are others now; of `base` and `full` these alone stand.
+        body: another body, or None for its own.
+    """
+    head = {
+        key: value
+        for key, value in record.head.items()
+        if key not in _PLACED and key not in ("base", "full")
+    }
+    return Draft(
+        record.kind,
+        {**head, **fields},
+        by=record.by,
+        lane=record.lane,
+        body=record.body or b"" if body is None else body,
+        time=record.head["time"],
+    )
+
+
+_DONE = _Item(Draft("roll", {}, by=""), None, 0)
+"""Stands in for a record that is sealed, so that its body is let go."""

@@ -1,0 +1,65 @@
+"""What an adapter notes in the head of a record, where lists and filters find it.
+
+Heads are read without decoding a state, so what stands there is small and plain JSON, exactly as
+it was given.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from caravanserai_core.errors import UsageError
+
+_MOST_LEVELS: Final = 64
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
+
+
+def plain_copy(meta: object) -> dict[str, Any]:
+    """Return a copy of `meta` that no later change of it reaches.
+
+    Args:
+        meta: a dict of plain JSON: str keys; str, int, float, bool, None, list and dict.
+
+    Raises:
+        UsageError: it holds anything else, a number that JSON has not, or half a surrogate pair.
+    """
+    if type(meta) is not dict:
+        raise UsageError(f"meta is a dict, not {type(meta).__name__}")
+    copy: dict[str, Any] = _copy(meta, "meta", _MOST_LEVELS)
+    return copy
+
+
+def _copy(value: Any, path: str, levels: int) -> Any:
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is str:
+        return _text(value, path)
+    if kind is int and _SMALLEST <= value <= _LARGEST:
+        return value
+    if kind is float and math.isfinite(value):
+        return value
+    if kind in (list, dict) and not levels:
+        raise UsageError(f"{path} is nested more than {_MOST_LEVELS} levels deep")
+    if kind is list:
+        return [_copy(item, f"{path}[{index}]", levels - 1) for index, item in enumerate(value)]
+    if kind is dict:
+        return {
+            _key(key, path): _copy(item, f"{path}.{key}", levels - 1) for key, item in value.items()
+        }
+    raise UsageError(f"{path} holds what plain JSON cannot: {kind.__name__}. Put it in the state.")
+
+
+def _key(key: object, path: str) -> str:
+    if type(key) is not str:
+        raise UsageError(f"{path} has a key that is no string: {type(key).__name__}")
+    return _text(key, path)
+
+
+def _text(text: str, path: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path} holds half a surrogate pair, which is no text") from None
+    return text

@@ -1,0 +1,261 @@
+"""A run for frameworks that save from many threads and tasks at once.
+
+A save takes its place in the run's queue at one moment, on the caller's side, and is waited for
+at another, or by somebody else. `Run` is the same for programs that save and wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai_core import codec, renderer, survey
+from caravanserai_core.errors import Conflict
+from caravanserai_core.journal import journal_for
+from caravanserai_core.notes import Note
+from caravanserai_core.run import in_thread, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from caravanserai_core.compaction import Keep
+    from caravanserai_core.lane import Prepared
+    from caravanserai_core.records import Record
+    from caravanserai_core.stores.base import Store
+    from caravanserai_core.turns import Turn, Turns
+
+
+class Started:
+    """Work in a worker thread; await it, or leave it to itself."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._future = in_thread(work)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return wait_for(self._future).__await__()
+
+
+class Queued:
+    """A save that has its place in the queue. One of these two sees to it that it is done."""
+
+    def __init__(self, turns: Turns, turn: Turn) -> None:
+        self._turns = turns
+        self._turn = turn
+
+    def result(self) -> Any:
+        """Do it, and what was queued before it, and return its result or raise its error."""
+        return self._turns.finish(self._turn)
+
+    def start(self, finish: Callable[[], Any] | None = None) -> Started:
+        """Do it in a worker thread, at once.
+
+        Args:
+            finish: called there in place of `result`, which it calls in turn.
+        """
+        return Started(finish or self.result)
+
+
+class Newest(NamedTuple):
+    """The newest waypoint of a lane.
+
+    Attributes:
+        chain: the records that its state is rebuilt from, it last; empty: the lane has none.
+        since: all records after it.
+    """
+
+    chain: list[Record]
+    since: list[Record]
+
+
+class Pipeline:
+    """One run, for an adapter.
+
+    Args:
+        store: where it lives.
+        run_id: its name.
+        adapter: what writes it, if it is new.
+    """
+
+    def __init__(self, store: Store, run_id: str, adapter: str) -> None:
+        self.store = store
+        self.run_id = run_id
+        self._adapter = adapter
+        self._journal = journal_for(store, run_id)
+        self._journal.defer_notes()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was written of this run yet, as far as this process knows."""
+        return self._journal.exists
+
+    def begin(self, goal: str | None) -> None:
+        """Say what a run that does not exist yet is for."""
+        self._journal.adapter = self._adapter
+        self._journal.goal = goal
+
+    # ------------------------------------------------------------------ reading
+
+    def newest(self, lane: str) -> Newest | None:
+        """Read the newest waypoint of a lane, whoever wrote it; None: there is no such run."""
+        return self._journal.turns.do(lambda: self._newest(lane))  # type: ignore[no-any-return]
+
+    def _newest(self, lane: str) -> Newest | None:
+        found = self._journal.look_at(lane)
+        if found is None:
+            return None
+        chain, since = found
+        if since is None:
+            since = survey.after(self.store, self.run_id, chain[-1], bodies=True) or []
+        return Newest(chain, since)
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        """Head of the `finish` record, where nothing came after it; as of the last look."""
+        return self._journal.outcome
+
+    # ------------------------------------------------------------------ writing
+
+    def finish(self, *, call: str) -> None:
+        """Write down that the run came to its end; its result stands in its newest state.
+
+        Args:
+            call: what identifies the call whose result that is.
+        """
+        fields = {"outcome": "finished", "call": call}
+        self._journal.turns.do(lambda: self._journal.add("finish", fields))
+        self.write_notes()
+
+    def fail(self, text: str) -> None:
+        """Write down that the work raised; the next start goes on."""
+        fields = {"outcome": "failed", "error": text}
+        self._journal.turns.do(lambda: self._journal.add("finish", fields))
+        self.write_notes()
+
+    def compact(self, keep: Keep) -> int:
+        """Rewrite the run with less in it; see `Journal.compact`.
+
+        Returns:
+            The number of waypoints removed.
+        """
+        return self._journal.turns.do(lambda: self._journal.compact(keep))  # type: ignore[no-any-return]
+
+    def prepare(self, state: object, lane: str) -> Prepared:
+        """Encode a state in the caller's thread; nothing is written.
+
+        Raises:
+            UnserialisableState: it cannot be kept exactly; the message names the path.
+        """
+        return self._journal.prepare(state, lane)
+
+    def checkpoint(
+        self,
+        prepared: Prepared,
+        note: Note,
+        *,
+        lane: str,
+        meta: dict[str, Any],
+        overtake: bool = False,
+    ) -> Queued:
+        """Queue a waypoint; its result is the waypoint's number, and it is durable then.
+
+        Args:
+            prepared: its state.
+            note: its note.
+            lane: the line of waypoints it is on.
+            meta: plain JSON for its head, taken as it is.
+            overtake: it may follow a waypoint of somebody else that nobody here has looked at.
+        """
+        journal = self._journal
+
+        def work() -> int:
+            for _ in range(8):
+                try:
+                    return journal.checkpoint(prepared, note, lane, meta)
+                except Conflict:
+                    if not overtake:
+                        raise
+                    journal.look(lane)
+            return journal.checkpoint(prepared, note, lane, meta)
+
+        return Queued(journal.turns, journal.turns.take(work))
+
+    def repeat(self, note: Note, *, lane: str, meta: dict[str, Any]) -> Queued:
+        """Queue a waypoint with the state of the lane's newest one: a pause, an error."""
+        journal = self._journal
+        return Queued(journal.turns, journal.turns.take(lambda: journal.repeat(note, lane, meta)))
+
+    def entry(
+        self,
+        name: str,
+        data: object,
+        *,
+        say: str | None = None,
+        lane: str,
+        meta: dict[str, Any],
+        durable: bool = False,
+    ) -> Queued:
+        """Queue an entry; its result is its seq.
+
+        Without `durable` it survives the process, and not yet the machine: see `sync`.
+
+        Raises:
+            UnserialisableState: the data cannot be kept exactly.
+        """
+        fields: dict[str, Any] = {"name": name, "meta": meta}
+        if say:
+            fields["say"] = Note(say).to_json()
+        encoded = codec.encode(data)
+        if encoded.tagged:
+            fields["tagged"] = True
+        if encoded.shared:
+            fields["shared"] = list(encoded.shared)
+        body = b'"data":' + encoded.data
+        journal = self._journal
+        turn = journal.turns.take(
+            lambda: journal.add("entry", fields, lane=lane, body=body, sync=durable)
+        )
+        return Queued(journal.turns, turn)
+
+    def write_notes(self) -> None:
+        """Write the notes that wait to be written, now."""
+        renderer.drain(self._journal)
+
+    # ------------------------------------------------------------------ durable or not yet
+
+    def wait_durable(self, seq: int, seconds: float) -> bool:
+        """Wait until record `seq` is durable by somebody's sync; say whether it is.
+
+        Raises:
+            StoreFailed: a failed sync may have taken it.
+        """
+        return self._journal.wait_durable(seq, seconds)
+
+    async def until_durable(self, seq: int, seconds: float) -> bool:
+        """Wait from async code, without a thread; see `wait_durable`."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        with self._journal.watch(wake):
+            end = loop.time() + seconds
+            while not self._journal.wait_durable(seq, 0):
+                left = end - loop.time()
+                if left <= 0:
+                    return False
+                try:
+                    await asyncio.wait_for(changed.wait(), left)
+                except TimeoutError:
+                    continue
+                changed.clear()
+        return True
+
+    def sync(self, seq: int) -> None:
+        """Make record `seq` and all before it durable.
+
+        Raises:
+            StoreFailed: the disk did not keep it.
+        """
+        self._journal.turns.do(lambda: self._journal.sync(seq))

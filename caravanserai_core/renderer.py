@@ -1,0 +1,90 @@
+"""Notes written a moment later, by a thread of their own.
+
+Where many threads compete for a step, as in LangGraph, a note must not be on the path that an
+acknowledgement waits for: written there it costs more than the sync does. Notes are derived, so
+what a killed process did not come to is rendered again by the next command that shows it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+from caravanserai_core.errors import CaravanseraiError
+from caravanserai_core.quoting import one_line
+
+if TYPE_CHECKING:
+    from caravanserai_core.journal import Journal
+
+_log = logging.getLogger("caravanserai")
+
+_GATHER: Final = 0.05
+"""Seconds from the first note that waits to the writing of all: one lock for many of them."""
+
+_waiting: set[Journal] = set()
+_lock = threading.Lock()
+_woken = threading.Event()
+_thread: threading.Thread | None = None
+
+
+def later(journal: Journal) -> None:
+    """See to it that the notes a journal has ready are written soon."""
+    global _thread
+    with _lock:
+        _waiting.add(journal)
+        if _thread is None:
+            _thread = threading.Thread(target=_work, name="caravanserai-notes", daemon=True)
+            try:
+                _thread.start()
+            except RuntimeError:  # the interpreter is ending: `_drain_all` comes
+                _thread = None
+    _woken.set()
+
+
+def drain(journal: Journal) -> None:
+    """Write the notes that a journal has ready, now."""
+    with _lock:
+        _waiting.discard(journal)
+    _write(journal)
+
+
+def _work() -> None:
+    pause = threading.Event()
+    while True:
+        _woken.wait()
+        pause.wait(_GATHER)
+        _woken.clear()
+        _drain_all()
+
+
+def _drain_all() -> None:
+    while True:
+        with _lock:
+            if not _waiting:
+                return
+            journal = _waiting.pop()
+        _write(journal)
+
+
+def _write(journal: Journal) -> None:
+    try:
+        journal.write_notes()
+    except CaravanseraiError as error:
+        _log.warning("notes of run %s were not written: %s", one_line(journal.run_id), error)
+
+
+atexit.register(_drain_all)
+
+
+def _after_fork() -> None:
+    # What waited is the parent's to write.
+    global _lock, _woken, _thread
+    _lock, _woken, _thread = threading.Lock(), threading.Event(), None
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,105 @@
+"""Notes beside a journal: written, and removed with the waypoints that they tell of."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from caravanserai_core.stores._folder import write_all, write_new
+from caravanserai_core.stores._seam import NEW
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from caravanserai_core.stores._seam import Files
+    from caravanserai_core.stores.base import Shown
+
+_log = logging.getLogger("caravanserai")
+
+NOTE: Final = re.compile(r"waypoint-([1-9]\d{0,8})\.md")
+
+
+def write_notes(files: Files, path: str, shown: Shown) -> None:
+    """Write notes beside the journal. They are derived: a failure here fails no append."""
+    try:
+        if shown.name is not None:
+            _put(files, path, shown.name, shown.text)
+        if shown.live is not None:
+            write_new(files, path, "latest.md", _utf8(shown.live))
+        elif shown.name is not None:
+            _link_latest(files, path, shown.name, shown.text)
+    except OSError as error:
+        _not_written(error)
+
+
+def write_all_notes(files: Files, path: str, notes: Mapping[str, str]) -> bool:
+    """Write several notes, given by name; says whether that succeeded."""
+    try:
+        for name, text in notes.items():
+            _put(files, path, name, text)
+    except OSError as error:
+        _not_written(error)
+        return False
+    return True
+
+
+def _not_written(error: OSError) -> None:
+    _log.warning(
+        "the note could not be written beside the journal (%s); the next `caravanserai show` "
+        "writes it again",
+        error.strerror,
+    )
+
+
+def remove_notes(files: Files, path: str, kept: Container[int], newest: int) -> None:
+    """Remove the notes of waypoints that are no longer in the journal, and the live note.
+
+    Args:
+        files: the system calls.
+        path: the run's folder.
+        kept: numbers of the waypoints whose notes stay.
+        newest: the highest number that was given; a note beyond it tells of a loss and stays.
+    """
+    for name in files.listdir(path):
+        match = NOTE.fullmatch(name)
+        if match is None or int(match[1]) in kept or int(match[1]) > newest:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(f"{path}/{name}")
+    # What followed the newest note stands in it word by word, and may be what had to go.
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(f"{path}/latest.md")
+
+
+def _put(files: Files, path: str, name: str, text: str) -> None:
+    try:
+        fd = files.open(f"{path}/{name}", NEW, 0o600)
+    except FileExistsError:
+        write_new(files, path, name, _utf8(text))
+        return
+    try:
+        write_all(files, fd, _utf8(text))
+    finally:
+        files.close(fd)
+
+
+def _link_latest(files: Files, path: str, name: str, text: str) -> None:
+    """Point `latest.md` at a note: a link is swapped in a sixth of the time of a copy."""
+    temporary = f"{path}/.latest.{os.urandom(8).hex()}"
+    try:
+        files.symlink(name, temporary)
+    except (OSError, NotImplementedError):  # Windows without the right, FAT
+        write_new(files, path, "latest.md", _utf8(text))
+        return
+    try:
+        files.rename(temporary, f"{path}/latest.md")
+    except OSError:
+        files.unlink(temporary)
+        raise
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
