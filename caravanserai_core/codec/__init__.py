@@ -7,8 +7,9 @@ in the same order - or `UnserialisableState` before anything is written.
 
 What JSON cannot hold is tagged, readably: `{"$tuple": [1, 2]}`. `_scan` finds out whether orjson
 may write a value as it is; if not, `_plain` puts the tags in. `_tags`, `_values`, `_numpy`,
-`_program`, `_pydantic` and `_compact` know the types, `_types` the names, `_decode` the way back,
-`_memo` for many states at once. `_share` writes a list that stands in a state twice only once.
+`_program`, `_pydantic` and `_compact` know the types, `_types` the names, `_decode` the way back
+(`_written`: whether JSON may be trusted), `_memo` for many states at once. `_share` writes a list
+that stands in a state twice only once.
 """
 
 from __future__ import annotations

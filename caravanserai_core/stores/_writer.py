@@ -422,6 +422,7 @@ class RunWriter(RunFolder):
         if self.generation(1) == int(marks[-1][1]):
             self._remove_notes()
             size = 0  # marks of failed syncs are of segments that have gone
+        sync_names(self.files, self.path)  # what was removed does not come back
         self.files.truncate(lock, size)
         self.lock_size = size
 

@@ -18,7 +18,7 @@ from caravanserai_core.stores import FileStore, _file
 from caravanserai_core.stores._seam import Files
 from caravanserai_core.verify import verify
 from integration_tests.journal.crash import Call, Disk, fingerprint, lay_out
-from integration_tests.stores.seams import Logging
+from integration_tests.stores.seams import Logging, Wrapped
 
 RUN = "run"
 
@@ -178,53 +178,79 @@ def keep_some(*numbers: int) -> Callable[[FileStore], object]:
 
 def unfinished_copy(root: Path, files: Files) -> None:
     """Be a program that was killed while it wrote the journal anew."""
-    name = last_segment(root).with_name(".journal-1.jsonl.0123456789abcdef")
+    folder = last_segment(root).parent
+    fd = files.open(str(folder / "lock"), os.O_WRONLY | os.O_APPEND, 0o600)
+    files.write(fd, b"replacing 2\n")
+    files.sync_data(fd)
+    files.close(fd)
+    name = folder / ".journal-1.jsonl.0123456789abcdef"
     fd = files.open(str(name), os.O_WRONLY | os.O_CREAT, 0o600)
     files.write(fd, b'{"len":[200,4')
     files.close(fd)
-    fd = files.open(str(name.with_name("lock")), os.O_WRONLY | os.O_APPEND, 0o600)
-    files.write(fd, b"replacing 2\n")
-    files.close(fd)
+
+
+def killed_removal(root: Path, files: Files) -> None:
+    """Be a program that was killed when the new journal had just got its name."""
+    renamed = False
+
+    class Killed(Wrapped):
+        def call(self, name: str, real: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+            nonlocal renamed
+            if renamed and name != "unlock":
+                raise KeyboardInterrupt
+            renamed = name == "rename" and args[1].endswith(".jsonl")
+            return getattr(files, name)(*args)
+
+    store = FileStore(root / "runs", files=Killed())
+    with pytest.raises(KeyboardInterrupt):
+        keep_some(1, 3)(store)
+    assert renamed
+    forget(store, RUN)
 
 
 SCENARIOS |= {
     "removing": Scenario(
-        lambda root: saved(root, 6),
-        Known(states(*range(1, 7))),
+        lambda root: saved(root, 4),
+        Known(states(1, 2, 3, 4)),
         (
-            Step(keep_some(2, 3, 6), Known(states(2, 3, 6))),
-            Step(save(7), Known(states(2, 3, 6, 7))),
-            Step(enter(1), Known(states(2, 3, 6, 7), (1,))),
-            Step(keep_some(3, 7), Known(states(3, 7), (1,))),
-            *(Step(save(n), Known(states(3, *range(7, n + 1)))) for n in range(8, 11)),
+            Step(keep_some(2, 3, 4), Known(states(2, 3, 4))),
+            Step(enter(1), Known(states(2, 3, 4), (1,))),
+            Step(keep_some(3, 4), Known(states(3, 4), (1,))),
+            Step(save(5), Known(states(3, 4, 5))),
         ),
     ),
     "removing the newest": Scenario(
-        lambda root: saved(root, 5),
-        Known(states(*range(1, 6))),
+        saved,
+        Known(states(1, 2, 3)),
         (
-            Step(keep_some(1, 2, 4), Known(states(1, 2, 4), highest=5)),
-            Step(enter(1), Known(states(1, 2, 4), (1,), highest=5)),
-            Step(save(6), Known(states(1, 2, 4, 6))),
+            Step(keep_some(1, 2), Known(states(1, 2), highest=3)),
+            Step(enter(1), Known(states(1, 2), (1,), highest=3)),
+            Step(save(4), Known(states(1, 2, 4))),
         ),
     ),
     "removing behind a torn tail": Scenario(
-        lambda root: saved(root, 4),
-        Known(states(1, 2, 3, 4)),
-        (Step(keep_some(1, 4), Known(states(1, 4))),),
+        saved,
+        Known(states(1, 2, 3)),
+        (Step(keep_some(1, 3), Known(states(1, 3))),),
         torn,
     ),
     "removing beside an unfinished segment": Scenario(
-        lambda root: saved(root, 4),
-        Known(states(1, 2, 3, 4)),
-        (Step(keep_some(1, 4), Known(states(1, 4))), Step(save(5), Known(states(1, 4, 5)))),
+        saved,
+        Known(states(1, 2, 3)),
+        (Step(keep_some(1, 3), Known(states(1, 3))), Step(save(4), Known(states(1, 3, 4)))),
         left_segment,
     ),
     "removing after a crash of the same": Scenario(
-        lambda root: saved(root, 4),
-        Known(states(1, 2, 3, 4)),
-        (Step(save(5), Known(states(*range(1, 6)))), Step(keep_some(5), Known(states(5)))),
+        saved,
+        Known(states(1, 2, 3)),
+        (Step(save(4), Known(states(*range(1, 5)))), Step(keep_some(4), Known(states(4)))),
         unfinished_copy,
+    ),
+    "going on after a killed removal": Scenario(
+        saved,
+        Known(states(1, 3)),
+        (Step(save(4), Known(states(1, 3, 4))),),
+        killed_removal,
     ),
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from langgraph.types import Command
+from langgraph.types import Command, GraphOutput
 
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._saver import WaypointSaver
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.pregel import Pregel
-    from langgraph.types import StateSnapshot
+    from langgraph.types import Interrupt, StateSnapshot
 
     from caravanserai_core.stores import Store
 
@@ -34,14 +34,56 @@ class _Start(NamedTuple):
     """How a call begins.
 
     Attributes:
-        done: there is nothing to run.
-        value: the result, if so; else what the graph is invoked with.
-        call: what identifies the call.
+        value: what the graph is invoked with.
+        call: what identifies the call, if its end is to be recorded.
+        pause: what the graph waits for; then nothing is invoked.
     """
 
-    done: bool
     value: Any
     call: str | None
+    pause: _Pause | None = None
+
+
+class _Pause(NamedTuple):
+    """A question that stands open, told again in the forms of LangGraph (1.2.24).
+
+    Attributes:
+        values: the graph's output.
+        asked: the interrupts.
+    """
+
+    values: Any
+    asked: tuple[Interrupt, ...]
+
+    def result(self, options: Mapping[str, Any]) -> Any:
+        """Return what `invoke` returns."""
+        if options.get("stream_mode", "values") != "values":
+            return list(self.parts(options, "values"))
+        if options.get("version") == "v2":
+            return GraphOutput(value=self.values, interrupts=self.asked)
+        return {**self._told(), _PAUSED: list(self.asked)}
+
+    def parts(self, options: Mapping[str, Any], default: Any) -> Iterator[Any]:
+        """Yield what `stream` yields at the pause; other modes than these two tell nothing."""
+        modes = options.get("stream_mode") or default
+        several = not isinstance(modes, str)
+        for mode in modes if several else (modes,):
+            if mode not in ("values", "updates"):
+                continue
+            data = {_PAUSED: self.asked}
+            if options.get("version") == "v2":
+                part = {"type": mode, "ns": (), "data": data}
+                if mode == "values":
+                    part |= {"data": self.values, "interrupts": self.asked}
+                yield part
+                continue
+            if mode == "values":
+                data = {**self._told(), **data}
+            names = (*([()] if options.get("subgraphs") else []), *([mode] if several else []))
+            yield (*names, data) if names else data
+
+    def _told(self) -> dict[str, Any]:
+        return self.values if isinstance(self.values, dict) else {}
 
 
 def resumable_graph(
@@ -115,8 +157,8 @@ class ResumableGraph:
         """
         config = self._config(config)
         start = self._start(input, config, again=again)
-        if start.done:
-            return start.value
+        if start.pause is not None:
+            return start.pause.result(options)
         with self._told():
             result = self.graph.invoke(start.value, config, **self._options(options))
         self._ended(start, config)
@@ -133,8 +175,8 @@ class ResumableGraph:
         """Run the graph from async code; see `invoke`."""
         config = self._config(config)
         start = await asyncio.to_thread(self._start, input, config, again=again)
-        if start.done:
-            return start.value
+        if start.pause is not None:
+            return start.pause.result(options)
         with self._told():
             result = await self.graph.ainvoke(start.value, config, **self._options(options))
         await asyncio.to_thread(self._ended, start, config)
@@ -154,8 +196,8 @@ class ResumableGraph:
         """
         config = self._config(config)
         start = self._start(input, config, again=again)
-        if start.done:
-            yield from self._recorded(start.value, options)
+        if start.pause is not None:
+            yield from start.pause.parts(options, self.graph.stream_mode)
             return
         with self._told():
             yield from self.graph.stream(start.value, config, **self._options(options))
@@ -172,9 +214,9 @@ class ResumableGraph:
         """Stream from async code; see `stream`."""
         config = self._config(config)
         start = await asyncio.to_thread(self._start, input, config, again=again)
-        if start.done:
-            for item in self._recorded(start.value, options):
-                yield item
+        if start.pause is not None:
+            for part in start.pause.parts(options, self.graph.stream_mode):
+                yield part
             return
         with self._told():
             async for item in self.graph.astream(start.value, config, **self._options(options)):
@@ -200,7 +242,7 @@ class ResumableGraph:
     def _options(options: dict[str, Any]) -> dict[str, Any]:
         return {"durability": "sync", **options}
 
-    def _start(self, value: Any, config: dict[str, Any], *, again: bool) -> _Start:
+    def _start(self, value: Any, config: RunnableConfig, *, again: bool) -> _Start:
         thread = self._saver.thread(self.run_id)
         encoded = None if value is None or isinstance(value, Command) else codec.encode(value)
         if again:
@@ -227,7 +269,7 @@ class ResumableGraph:
         if self._saver.thread(self.run_id).newest("") is None and encoded is not None:
             return self._begin(value, encoded)
         if encoded is None:
-            return _Start(False, value, None)
+            return _Start(value, None)
         raise UsageError(
             f"thread {one_line(self.run_id)} was begun without resumable_graph, so its input is "
             "not recorded: invoke it with None to go on, or with again=True to begin anew"
@@ -237,56 +279,47 @@ class ResumableGraph:
     def _given(call: str, encoded: codec.Encoded) -> _Start:
         # A copy: LangGraph gives messages of the input their ids in place (1.2.24), and the
         # program may pass the same object again.
-        return _Start(False, codec.decode(encoded.data, encoded.tagged, encoded.shared), call)
+        return _Start(codec.decode(encoded.data, encoded.tagged, encoded.shared), call)
 
-    def _go_on(self, value: Any, given: tuple[str, Any], config: dict[str, Any]) -> _Start:
+    def _go_on(self, value: Any, given: tuple[str, Any], config: RunnableConfig) -> _Start:
         call, recorded = given
         thread = self._saver.thread(self.run_id)
         if thread.newest("") is None:  # killed before its first checkpoint
             return self._given(call, codec.encode(recorded))
         command = value if isinstance(value, Command) else None
         if command is not None and (command.update is not None or command.goto):
-            return _Start(False, command, call)
+            return _Start(command, call)
         state = self._state(config)
         if not state.tasks:
             outcome = thread.run.outcome
             if not outcome or outcome.get("outcome") != "finished":
                 thread.run.finish(call=call)  # killed between its last checkpoint and this record
-            return _Start(True, self._result(state.values), call)
-        asked = [item for task in state.tasks for item in task.interrupts]
+            # LangGraph gives the result in whatever form it is asked for, and runs nothing.
+            return _Start(None, None)
+        asked = state.interrupts
         answer = thread.answer() if asked else "none"
         if answer == "used":
             # Else LangGraph gives it to the next question as well.
             thread.forget_answer()
         elif asked and command is not None:
-            return _Start(False, command, call)
+            return _Start(command, call)
         elif asked and answer == "none":
-            values = self._result(state.values)
-            told = values if isinstance(values, dict) else {}
-            return _Start(True, {**told, _PAUSED: asked}, call)
+            return _Start(None, call, _Pause(self._output(state.values), asked))
         # An answer where nothing is asked was given before a crash, and used: were it given to
         # LangGraph again, it would be the answer to whatever is asked next.
-        return _Start(False, None, call)
+        return _Start(None, call)
 
-    def _state(self, config: dict[str, Any]) -> StateSnapshot:
-        """Return where the graph is. No tasks: at its end; a task may have run and be stored."""
-        return self.graph.get_state(config)  # type: ignore[arg-type]
+    def _state(self, config: RunnableConfig) -> StateSnapshot:
+        """Return where the graph is. No tasks: at its end; with tasks, all may have run already."""
+        return self.graph.get_state(config)
 
-    def _result(self, values: Any) -> Any:
-        """Return what `invoke` returns, from the values of the newest checkpoint."""
+    def _output(self, values: Any) -> Any:
+        """Return what `invoke` returns of the values of a state."""
         channels = self.graph.output_channels
         if isinstance(channels, str):
             single = isinstance(self.graph.stream_channels_asis, str)
             return values if single else values.get(channels)
         return {name: values[name] for name in channels if name in values}
-
-    @staticmethod
-    def _recorded(result: Any, options: dict[str, Any]) -> Iterator[Any]:
-        modes = options.get("stream_mode") or "values"
-        if modes == "values":
-            yield result
-        elif isinstance(modes, list) and "values" in modes:
-            yield ("values", result)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

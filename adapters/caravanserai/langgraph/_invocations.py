@@ -20,11 +20,14 @@ import sys
 import threading
 import warnings
 from collections import OrderedDict
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 
 NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 """The task of writes that no node made: answers and updates of a `Command`."""
@@ -46,10 +49,13 @@ class Invocation:
         is_async: it uses the async methods.
         mode: its durability: "sync", "async" or "exit".
         passive: it only looks (`get_state`) or updates: no step follows by itself.
+        runtime: what tells two invocations apart; None once it has a version of its own.
         base: the highest channel version that it loaded, or None.
         explicit: it asked for a checkpoint by its id.
         null_writes: the checkpoint it loaded has writes that no node made.
-        linger: a finished task may wait for the checkpoint that its writes lead to.
+        linger: a finished task may wait for the checkpoint that its writes lead to. Not with
+            `max_concurrency`: asynchronous tasks and `put`s share its slots, so that the `put`
+            would come after the next step, with what that has changed.
         error: the first `put` that failed; nothing is written after it.
     """
 
@@ -61,6 +67,7 @@ class Invocation:
         self.passive = "__pregel_runtime" not in configurable
         self.explicit = bool(configurable.get("checkpoint_id"))
         self.linger = is_async and self.mode == "async" and not limited
+        self.runtime = configurable.get("__pregel_runtime")
         self.base: Any = None
         self.first: str | None = None
         self.null_writes = False
@@ -118,6 +125,9 @@ class Invocations:
         self._thread.last = None
         invocation.base = max(versions.values(), default=None)
         before = self.opened()
+        runtime = before.runtime if before is not None else None
+        if runtime is not None and runtime is invocation.runtime:
+            return  # asked for one checkpoint, it looks at the newest too (langgraph 1.2.24)
         looks = before is not None and invocation.passive and not before.passive
         if before is not None and looks and before.first is None:
             # `get_state` between two steps of a stream: the next version is the stream's.
@@ -130,9 +140,11 @@ class Invocations:
         found = _opened.get()
         return found[1] if found is not None and found[0] is self else None
 
-    def of(self, versions: Mapping[str, Any]) -> Invocation | None:
-        """Return the invocation that a checkpoint with these channel versions belongs to."""
-        version = self._minted.get(_highest(versions))
+    def of(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Invocation | None:
+        """Return the invocation that stores a checkpoint."""
+        if metadata.get("source") == "fork":
+            return self.opened()  # its versions are those of an earlier one
+        version = self._minted.get(_highest(checkpoint["channel_versions"]))
         return version.invocation if version is not None else self.opened()
 
     def next_version(self, current: Any) -> str:
@@ -150,6 +162,7 @@ class Invocations:
         minted = f"{number + 1:010}.{random.getrandbits(48):012x}"
         if invocation is not None and invocation.first is None:
             invocation.first = minted
+            invocation.runtime = None
         with self._lock:
             self._minted[minted] = _Version(invocation)
             while len(self._minted) > _MOST_VERSIONS:
@@ -159,8 +172,8 @@ class Invocations:
 
     def settle_last(self) -> None:
         """Wait for the `put` that carries the last version minted on this thread."""
-        last = getattr(self._thread, "last", None)
-        version = self._minted.get(last) if last is not None else None
+        last: str = getattr(self._thread, "last", None) or ""
+        version = self._minted.get(last)
         if version is not None:
             self._settle(last, version)
 
@@ -204,12 +217,24 @@ class Invocations:
         if version is not None:
             version.done()
 
-    def failed(self, versions: Mapping[str, Any], error: BaseException) -> None:
+    def failed(
+        self, versions: Mapping[str, Any], invocation: Invocation | None, error: BaseException
+    ) -> None:
         """Take note that a `put` failed: the next version of its invocation raises it."""
-        version = self._minted.get(_highest(versions))
-        if version is not None and version.invocation is not None:
-            version.invocation.fail(error)
-            version.done()
+        if invocation is not None:
+            invocation.fail(error)
+        self.written(versions)
+
+
+@contextmanager
+def kept_by(invocation: Invocation | None) -> Iterator[None]:
+    """Let an invocation keep the error of its pending writes, as it keeps that of a `put`."""
+    try:
+        yield
+    except BaseException as error:
+        if invocation is not None:
+            invocation.fail(error)
+        raise
 
 
 def _highest(versions: Mapping[str, Any]) -> Any:
@@ -225,13 +250,15 @@ def called_before_tasks() -> bool:
     return sys._getframe(2).f_code.co_name.startswith("prepare_")
 
 
-def goes_on(values: Mapping[str, Any]) -> bool:
-    """Say whether a task follows a checkpoint with these channel values, as far as they tell.
+def goes_on(checkpoint: Checkpoint) -> bool:
+    """Say whether a task follows a checkpoint, as far as it tells; else say yes.
 
     `Send`s and joins keep their channels when their tasks have run: empty (langgraph 1.2.24). A
     join is a set of the nodes it has seen; with a flag where the node behind it is deferred.
     """
-    for channel, value in values.items():
+    if "__start__" not in checkpoint["channel_versions"]:
+        return True  # neither a StateGraph nor an entrypoint: its channels may mean anything
+    for channel, value in checkpoint["channel_values"].items():
         if channel.startswith(("branch:to:", "__start__")):
             return True
         if channel.startswith(("join:", "__pregel_tasks")):

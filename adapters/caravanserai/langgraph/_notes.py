@@ -18,8 +18,10 @@ import orjson
 
 from caravanserai.langgraph._words import (
     counted,
+    given_text,
     listed,
     message_text,
+    messages_given,
     messages_in,
     text_of,
     value_text,
@@ -258,18 +260,13 @@ def _next_lines(step: Step, nodes: list[str]) -> list[str]:
 
 def _input_line(step: Step) -> str:
     value = step.values.get("__start__")
+    parts: list[str] = []
     if isinstance(value, Mapping):
-        parts = []
         for key, item in value.items():
-            told = messages_in(item)
-            parts.append(
-                listed([message_text(message) for message in told])
-                if told
-                else f"{code(str(key))} is {value_text(item)}"
-            )
-        if parts:
-            return f"The run was given its input: {listed(parts)}."
-    return f"The run was given its input: {value_text(value)}."
+            told = messages_given(item)
+            said = listed([given_text(message) for message in told])
+            parts.append(said or f"{code(str(key))} = {value_text(item)}")
+    return f"The run was given its input: {listed(parts) or value_text(value)}."
 
 
 def _ran_line(step: Step) -> str:
@@ -283,18 +280,13 @@ def _ran_line(step: Step) -> str:
 
 
 def goal_of(value: Any) -> str | None:
-    """Return what a thread is for: the first text that it was given, quoted."""
+    """Return what a thread is for: the first text that the user gave it, quoted."""
     if isinstance(value, str):
         return quoted(value, 300)
     for item in value.values() if isinstance(value, Mapping) else ():
-        for message in messages_in(item):
+        for message in messages_given(item):
             if message.type == "human":
                 return quoted(text_of(message.content), 300)
-        first = item[0] if isinstance(item, list) and item else None
-        if isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], str):
-            return quoted(first[1], 300)
-        if isinstance(first, Mapping) and isinstance(first.get("content"), str):
-            return quoted(first["content"], 300)
     return None
 
 

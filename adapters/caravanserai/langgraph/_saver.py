@@ -19,6 +19,7 @@ from caravanserai.langgraph._invocations import (
     Invocations,
     called_before_tasks,
     goes_on,
+    kept_by,
 )
 from caravanserai.langgraph._thread import Loaded, Thread
 from caravanserai_core.errors import Conflict, UsageError
@@ -122,15 +123,15 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         target = target_of(config)
-        loaded = self._load(target)
-        self._begin(config, loaded, is_async=False)
-        return self._tuple(target, loaded)
+        found = self._tuple(target, self._load(target))
+        self._begin(config, found, is_async=False)
+        return found
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         target = target_of(config)
-        loaded = await asyncio.to_thread(self._load, target)
-        self._begin(config, loaded, is_async=True)
-        return self._tuple(target, loaded)
+        found = self._tuple(target, await asyncio.to_thread(self._load, target))
+        self._begin(config, found, is_async=True)
+        return found
 
     def _load(self, target: Target) -> Loaded | None:
         thread = self.thread(target.run_id)
@@ -141,16 +142,20 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             thread.branch(target.ns, target.checkpoint_id)
         return loaded
 
-    def _begin(self, config: RunnableConfig, loaded: Loaded | None, *, is_async: bool) -> None:
+    def _begin(
+        self, config: RunnableConfig, found: CheckpointTuple | None, *, is_async: bool
+    ) -> None:
         invocation = Invocation(
             config["configurable"],
             is_async=is_async,
             limited=bool(config.get("max_concurrency")),
         )
         versions: Mapping[str, Any] = {}
-        if loaded is not None:
-            versions = loaded.state["channel_versions"]
-            invocation.null_writes = any(write.task == NULL_TASK for write in loaded.writes)
+        if found is not None:
+            versions = found.checkpoint["channel_versions"]
+            invocation.null_writes = any(
+                task == NULL_TASK for task, _, _ in found.pending_writes or ()
+            )
         self._invocations.begin(invocation, versions)
 
     @staticmethod
@@ -174,13 +179,43 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
+        found = self._list(config, filter or {}, before, limit)
+        if _is_replay(config, before, limit):
+            item = next(found, None)
+            self._begin(config, item, is_async=False)
+            found = iter([item] if item is not None else [])
+        yield from found
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        found = self._list(config, filter or {}, before, limit)
+        if _is_replay(config, before, limit):
+            item = await asyncio.to_thread(next, found, None)
+            self._begin(config, item, is_async=True)
+            found = iter([item] if item is not None else [])
+        while (item := await asyncio.to_thread(next, found, None)) is not None:
+            yield item
+
+    def _list(
+        self,
+        config: RunnableConfig | None,
+        wanted_metadata: Mapping[str, Any],
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
         end = target_of(before).checkpoint_id if before is not None else None
         target = target_of(config) if config is not None else None
         named = config is not None and "checkpoint_ns" in config["configurable"]
         wanted = _history.Wanted(
             target.ns if target is not None and named else None,
             target.checkpoint_id if target is not None else None,
-            filter or {},
+            wanted_metadata,
             end,
         )
         runs = [target.run_id] if target is not None else _history.runs(self.store)
@@ -197,18 +232,6 @@ class WaypointSaver(BaseCheckpointSaver[str]):
                 found = self._tuple(place, loaded)
                 assert found is not None
                 yield found
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (item := await asyncio.to_thread(next, found, None)) is not None:
-            yield item
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -235,11 +258,12 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target = target_of(config)
         thread = self.thread(target.run_id)
         thread.wait_for_writes(target.ns, target.checkpoint_id)
-        queued = self._queue(target, thread, config, checkpoint, metadata)
-        with self._told(target, thread, checkpoint):
+        invocation = self._invocations.of(checkpoint, metadata)
+        queued = self._queue(target, thread, config, checkpoint, metadata, invocation)
+        with self._told(target, thread, checkpoint, invocation):
             queued.result()
         self._invocations.written(checkpoint["channel_versions"])
-        if not goes_on(checkpoint["channel_values"]):
+        if not goes_on(checkpoint):
             thread.run.write_notes()  # the graph has come to its end, and somebody may read them
         return target.config(checkpoint["id"])  # type: ignore[return-value]
 
@@ -254,15 +278,14 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         # default mode the tasks that change it start with the next turn of the event loop.
         target = target_of(config)
         thread = self.thread(target.run_id)
-        queued = self._queue(target, thread, config, checkpoint, metadata)
-        versions = checkpoint["channel_versions"]
-        invocation = self._invocations.of(versions)
-        ends = not goes_on(checkpoint["channel_values"])
+        invocation = self._invocations.of(checkpoint, metadata)
+        queued = self._queue(target, thread, config, checkpoint, metadata, invocation)
+        ends = not goes_on(checkpoint)
 
         def finish() -> None:
-            with self._told(target, thread, checkpoint):
+            with self._told(target, thread, checkpoint, invocation):
                 queued.result()
-            self._invocations.written(versions)
+            self._invocations.written(checkpoint["channel_versions"])
             if ends:
                 thread.run.write_notes()
 
@@ -272,7 +295,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             or invocation.passive
             or invocation.mode != "async"
             or ends
-            or metadata.get("source") in ("update", "fork")
+            or metadata.get("source") == "update"
         ):
             await work
         # Else an error is kept by `_told`, and raised by the next call of this invocation.
@@ -285,17 +308,23 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
+        invocation: Invocation | None,
     ) -> Queued:
-        invocation = self._invocations.of(checkpoint["channel_versions"])
         if invocation is not None:
             invocation.check()
-        kept = metadata_of(config, metadata, self._metadata_keys)
-        with self._told(target, thread, checkpoint, queued=False):
+        with self._told(target, thread, checkpoint, invocation, queued=False):
+            kept = metadata_of(config, metadata, self._metadata_keys)
             return thread.put(target.ns, target.checkpoint_id, checkpoint, kept)
 
     @contextmanager
     def _told(
-        self, target: Target, thread: Thread, checkpoint: Checkpoint, *, queued: bool = True
+        self,
+        target: Target,
+        thread: Thread,
+        checkpoint: Checkpoint,
+        invocation: Invocation | None,
+        *,
+        queued: bool = True,
     ) -> Iterator[None]:
         """Keep the error of a `put`: LangGraph swallows it where a subgraph then pauses."""
         try:
@@ -307,7 +336,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
                 if isinstance(error, Conflict):
                     told = thread.overlap(target.ns)
                     told.__cause__ = error
-            self._invocations.failed(checkpoint["channel_versions"], told)
+            self._invocations.failed(checkpoint["channel_versions"], invocation, told)
             if told is error:
                 raise
             raise told from error
@@ -323,11 +352,12 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     ) -> None:
         target, thread = self._for_writes(config, task_id)
         assert target.checkpoint_id is not None
-        queued = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
-        try:
-            seq = queued.result()
-        finally:
-            thread.landed(target.ns, target.checkpoint_id)
+        with kept_by(self._invocations.opened()):
+            queued = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
+            try:
+                seq = queued.result()
+            finally:
+                thread.landed(target.ns, target.checkpoint_id)
         if self._pause(target, thread, writes):
             return
         patience = self._patience(config, thread, target, writes, task_id)
@@ -345,11 +375,13 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         assert target.checkpoint_id is not None
         ns, checkpoint_id = target.ns, target.checkpoint_id
         invocation = self._invocations.opened()
-        queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
+        with kept_by(invocation):
+            queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
 
         def finish() -> int:
             try:
-                return queued.result()  # type: ignore[no-any-return]
+                with kept_by(invocation):
+                    return queued.result()  # type: ignore[no-any-return]
             finally:
                 thread.landed(ns, checkpoint_id)
 
@@ -358,11 +390,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             invocation.check()
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
         lazy = invocation is not None and invocation.mode == "async" and not must
-        if lazy and thread.has_deltas(ns):
-            return
+        if lazy and (not invocation.linger or thread.has_deltas(ns)):
+            return  # the next `put` cannot begin before: see `Invocation.linger`
         seq = await work
-        if not must and lazy and invocation is not None and not invocation.linger:
-            return
         pauses = any(channel in ("__interrupt__", "__error__") for channel, _ in writes)
         if pauses and await asyncio.to_thread(self._pause, target, thread, writes):
             return
@@ -450,3 +480,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WaypointSaver:
         return copy.copy(self)
+
+
+def _is_replay(config: RunnableConfig | None, before: RunnableConfig | None, limit: object) -> bool:
+    """Say whether a subgraph that is replayed asks where to begin: it does not use `get_tuple`."""
+    looks = config is None or "__pregel_runtime" not in config["configurable"]
+    return not looks and before is not None and limit == 1

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from caravanserai_core.quoting import code, one_line, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_QUOTE: Final = 120
+"""Characters of a foreign text that a line quotes."""
+
 _ARGUMENT: Final = 60
 """Characters of an argument that a call is shown with; a longer one is left out."""
 
 _SHORT: Final = 80
+
+
+class _Said(NamedTuple):
+    """A message that was given in short: a pair, or a dict with a role."""
+
+    type: str
+    content: object
+
+
+_ROLES: Final = {"user": "human", "assistant": "ai"}
 
 
 def messages_in(value: object) -> list[Any]:
@@ -24,12 +37,31 @@ def messages_in(value: object) -> list[Any]:
     return []
 
 
+def messages_given(value: object) -> list[Any]:
+    """Return the messages of an input, where pairs and dicts stand for messages too."""
+    messages: list[Any] = []
+    for item in value if isinstance(value, list) else [value]:
+        if messages_in(item):
+            messages.append(item)
+            continue
+        role: object = None
+        content: object = None
+        if isinstance(item, (tuple, list)) and len(item) == 2:
+            role, content = item
+        elif isinstance(item, Mapping) and "content" in item:
+            role, content = item.get("role"), item["content"]
+        if not isinstance(role, str):
+            return []
+        messages.append(_Said(_ROLES.get(role, role), content))
+    return messages
+
+
 def message_text(message: Any) -> str:
-    """Tell of one message of LangChain what it did."""
+    """Tell of one message of LangChain what it did, as the end of a sentence about its node."""
     kind, text = message.type, text_of(message.content)
     if kind == "ai":
         calls = getattr(message, "tool_calls", None) or ()
-        said = f"said {quoted(text)}" if text.strip() else ""
+        said = f"said {quote(text)}" if text.strip() else ""
         called = listed([call_text(call["name"], call.get("args") or {}) for call in calls])
         if said and called:
             return f"{said} and called {called}"
@@ -37,11 +69,24 @@ def message_text(message: Any) -> str:
     if kind == "tool":
         name = getattr(message, "name", None) or "a tool"
         verb = "failed with" if getattr(message, "status", "") == "error" else "got"
-        return f"ran {code(name)} and {verb} {quoted(text)}"
+        return f"ran {code(name)} and {verb} {quote(text)}"
     if kind == "remove":
         return "removed a message"
-    who = {"human": "the user", "system": "a system message"}.get(kind, kind)
-    return f"was told by {who} {quoted(text)}" if kind == "human" else f"added {who}"
+    who = {"human": "the user", "system": "the system"}.get(kind, one_line(str(kind), 40))
+    return f"added a message of {who}, {quote(text)}"
+
+
+def given_text(message: Any) -> str:
+    """Tell of one message of an input who said what."""
+    who = {"human": "the user", "system": "the system message", "ai": "the model"}.get(message.type)
+    if who is None:
+        return message_text(message)
+    return f"{who} said {quote(text_of(message.content))}"
+
+
+def quote(text: str) -> str:
+    """Quote a foreign text in one line of a note; the whole of it is in the state."""
+    return quoted(text.strip(), _QUOTE)
 
 
 def text_of(content: object) -> str:
@@ -88,7 +133,7 @@ def _plain(value: object) -> str:
 def value_text(value: object) -> str:
     """Show a value in a sentence: short ones as they are, others by their kind and size."""
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     messages = messages_in(value)
     if messages:
         return listed([message_text(message) for message in messages[:3]])
