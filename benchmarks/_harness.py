@@ -61,15 +61,17 @@ class Context:
     Attributes:
         folder: where its data goes; nothing in it is deleted before the end.
         quick: only show that it works.
-        waypoints: how many the long runs have.
         peers: folder of each package to compare with that is there.
+        waypoints: how many the long runs have.
+        rounds: how often everything takes its turn, where a turn is a whole run.
         raw: what was measured, for the JSON document.
     """
 
     folder: Path
     quick: bool
-    waypoints: int
     peers: dict[str, Path]
+    waypoints: int = 0
+    rounds: int = 3
     raw: dict[str, Any] = field(default_factory=dict)
 
     def fresh(self, name: str) -> Path:
@@ -161,6 +163,7 @@ class Worker:
         folder: its working folder.
         path: folders that its imports come from, before this project's.
         prefix: a command to run it under.
+        module: where its kind is.
         **arguments: for its constructor.
     """
 
@@ -171,11 +174,12 @@ class Worker:
         *,
         path: Sequence[Path] | None = None,
         prefix: Sequence[str] = (),
+        module: str = "benchmarks._worker",
         **arguments: Any,
     ) -> None:
         self.kind = kind
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "benchmarks._worker", kind, json.dumps(arguments)],
+            [*prefix, sys.executable, "-m", module, kind, json.dumps(arguments)],
             cwd=folder,
             env=environment(path),
             stdin=subprocess.PIPE,

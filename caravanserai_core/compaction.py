@@ -214,9 +214,8 @@ class _Copied:
         # The state of a waypoint of the old journal, while states are written anew.
         self._tree: tuple[int, Any] | None = None
 
-    def tree(self, record: Record, source: Store, run_id: str) -> Any:
-        """Return the state of a waypoint as its JSON tree; it changes with the next call."""
-        number = record.waypoint
+    def tree(self, number: int, source: Store, run_id: str) -> Any:
+        """Return the state of the waypoint at hand as its JSON tree; the next one changes it."""
         if self._tree is None or self._tree[0] != number:
             chain = source.chain(run_id, number)
             self._tree = (number, reading.tree_of(chain, number, source, run_id))
@@ -318,10 +317,12 @@ class _Rewrite:
     def _anew(self, record: Record, lane: _Copied, tagged: bool) -> int:
         """Write a waypoint by the rule of its lane: what it was built on is not there."""
         number = record.waypoint
-        tree = lane.tree(record, self._source, self._run_id)
+        tree = lane.tree(record.waypoint, self._source, self._run_id)
         prepared = Prepared(delta.of_tree(tree), tagged=tagged)
         patch: Patch | None = None
         kept = prepared.node
+        if lane.rule is None and lane.newest is not None and self._target.max_chain is None:
+            lane.rule = self._taken_up(lane, lane.newest)
         if lane.rule is not None:
             patch, kept = lane.rule.compare(prepared, self._target, self._run_id, None)
         fields: dict[str, Any] = {"tagged": True} if tagged else {}
@@ -335,6 +336,14 @@ class _Rewrite:
         at = (self._first + line, Within(line), "")
         lane.rule = Lane.written(lane.rule, patch, number, at, (kept, prepared.size))
         return line
+
+    def _taken_up(self, lane: _Copied, line: int) -> Lane:
+        """Return the head of a lane whose newest waypoint was copied as it is."""
+        number = lane.head[0]
+        chain = self._source.chain(self._run_id, number)
+        state = delta.of_tree(reading.tree_of(chain, number, self._source, self._run_id))
+        at = (self._first + line, Within(line), "")
+        return Lane.written(None, None, number, at, (state, delta.size(state)))
 
     def seal(self, tail: Tail | None, opened: Opened) -> Rewritten:
         """Seal all that was taken over."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai_core import codec, compaction, delta, reading, renderer, survey
 from caravanserai_core.derive import derive
 from caravanserai_core.durability import Durability
-from caravanserai_core.errors import Conflict, StoreFailed, UsageError
+from caravanserai_core.errors import Conflict, JournalDamaged, StoreFailed, UsageError
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
 from caravanserai_core.notes import Note, render
 from caravanserai_core.opening import legacy_draft, open_body, writer
@@ -609,6 +609,10 @@ class Journal:
                 return work()
             except _Moved:
                 continue  # its new head is known now
+            except JournalDamaged:
+                # What this process builds on went: that is no damage, and maybe a conflict.
+                if not self._replaced(since=self._generation):
+                    raise
             except _Reopen:
                 if self._replaced():
                     continue
@@ -624,12 +628,18 @@ class Journal:
                 self.observed = observed
         raise Conflict(f"run {one_line(self.run_id)} is replaced or begun again all the time")
 
-    def _replaced(self) -> bool:
-        """Say whether it is the same run all the same, in another journal; then read that."""
+    def _replaced(self, since: int = 0) -> bool:
+        """Say whether it is the same run all the same, in another journal; then read that.
+
+        Args:
+            since: the generation that is no other journal.
+        """
         if self._tail is None or self._run is None:
             return False
         found = reading.recent(self.store, self.run_id)
         if found is None or compaction.identity(found.opening) != self._run:
+            return False
+        if compaction.generation(found.opening) == since:
             return False
         heads = {name: (lane.number, lane.time) for name, lane in self._lanes.items()}
         self._read_again(heads, all_known=self._knows_lanes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core.errors import UsageError
@@ -115,9 +116,7 @@ class Note:
         """Return what a record holds: the text alone, or the fields that have content."""
         if self.plain:
             return _storable(self.summary)
-        tree: dict[str, Any] = {
-            f.name: value for f in fields(self) if (value := getattr(self, f.name))
-        }
+        tree = {name: value for name in _FIELDS if (value := getattr(self, name))}
         tree["summary"] = self.summary
         return _storable_tree(tree)  # type: ignore[no-any-return]
 
@@ -154,6 +153,9 @@ class Note:
         return Note(values.pop("summary"), **values)
 
 
+_FIELDS = tuple(field.name for field in fields(Note))
+
+
 def _texts(value: Iterable[str] | str, name: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else tuple(value)
     if not all(type(text) is str for text in texts):
@@ -171,9 +173,10 @@ def _storable(text: str) -> str:
 
 
 def _storable_tree(tree: Any) -> Any:
-    if isinstance(tree, str):
-        return _storable(tree)
-    if isinstance(tree, dict):
+    kind = type(tree)
+    if kind is str:
+        return tree if tree.isascii() else _storable(tree)
+    if kind is dict:
         return {key: _storable_tree(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
         return [_storable_tree(item) for item in tree]
@@ -240,6 +243,7 @@ def render(number: int, time: str, note: Note, *, since: tuple[str, ...] = ()) -
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+@lru_cache(maxsize=512)  # most lines of "So far" were there in the note before
 def _item(text: str, indent: str = "  ") -> str:
     """Indent the further lines of a list item, so that they stay in it."""
     return prose(text).strip().replace("\n", "\n" + indent)

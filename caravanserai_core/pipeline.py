@@ -87,6 +87,11 @@ class Pipeline:
         """Whether anything was written of this run yet, as far as this process knows."""
         return self._journal.exists
 
+    @property
+    def goal(self) -> str | None:
+        """What the run is for, as far as this process knows."""
+        return self._journal.goal
+
     def begin(self, goal: str | None) -> None:
         """Say what a run that does not exist yet is for."""
         self._journal.adapter = self._adapter

@@ -380,6 +380,7 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
     old = store.legacy(run_id)
     if old is not None and (not found or found[0].number > 1):
         first = found[0].number if found else old.number + 1
+        first = min(first, old.number + 1)  # what was removed since is not the old release's
         found = [_legacy_waypoint(old, n, read) for n in range(1, first)] + found
     if not found and adapter is None:
         raise not_found(store, run_id)

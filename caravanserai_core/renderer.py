@@ -11,18 +11,24 @@ import atexit
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.quoting import one_line
-
-if TYPE_CHECKING:
-    from caravanserai_core.journal import Journal
 
 _log = logging.getLogger("caravanserai")
 
 _GATHER: Final = 0.05
 """Seconds from the first note that waits to the writing of all: one lock for many of them."""
+
+class Journal(Protocol):
+    """What has notes to write: `caravanserai_core.journal.Journal`."""
+
+    run_id: str
+
+    def write_notes(self) -> None:
+        """Write the notes that are ready."""
+
 
 _waiting: set[Journal] = set()
 _lock = threading.Lock()

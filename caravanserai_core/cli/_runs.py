@@ -182,7 +182,7 @@ def numbers(store: Store, run_id: str, records: list[Record]) -> list[int]:
     points = [(r.waypoint, r.lane) for r in records if r.kind == "waypoint"]
     old = store.legacy(run_id)
     if old is not None:
-        first = points[0][0] if points else old.number + 1
+        first = min(points[0][0] if points else old.number + 1, old.number + 1)
         points = [(n, "") for n in range(1, first)] + points
     return [n for n, lane in points if not lane] or [n for n, _ in points]
 

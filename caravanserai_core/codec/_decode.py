@@ -87,7 +87,7 @@ def parse(data: bytes | memoryview) -> object:
 
 
 def _loads(data: bytes | memoryview) -> Any:
-    """Parse as orjson does, and without the garbage collector where that costs more than all the rest.
+    """Parse as orjson does, large data without the garbage collector.
 
     Of what a parser makes nothing is garbage, yet the collector looks at all of it again and
     again: two thirds of the time for 10 MB. Nothing of Python runs while orjson works, so no

@@ -200,19 +200,20 @@ def _read_address(content: object) -> object:
     return value
 
 
-_PRINTS = int(re.DEBUG)  # a pattern that is made with this flag prints itself
+# Not re.DEBUG: such a pattern prints itself when it is made.
+_FLAGS = int(re.A | re.I | re.L | re.M | re.S | re.U | re.X)
 
 
 def _pattern(value: re.Pattern[Any]) -> dict[str, Any]:
-    if value.flags & _PRINTS:
-        raise Fault("a pattern made with re.DEBUG would print when it is loaded; leave it out")
+    if value.flags & ~_FLAGS:
+        raise Fault("a pattern with re.DEBUG or an undocumented flag is not kept; make it without")
     return {"$pattern": [value.pattern, value.flags]}
 
 
 def _read_pattern(content: object) -> re.Pattern[Any]:
     items = read_items(content)
     strict(len(items) == 2 and type(items[0]) in (str, bytes) and type(items[1]) is int)
-    strict(not items[1] & _PRINTS)
+    strict(not items[1] & ~_FLAGS)
     value = re.compile(items[0], items[1])
     strict(value.flags == items[1])
     return value

@@ -1,14 +1,18 @@
-"""The benchmark runs and yields every figure; what the figures are is no matter here."""
+"""The benchmarks run and yield every figure; what the figures are is no matter here."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from integration_tests.support import require
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,13 +31,64 @@ KEYS = {
 }
 
 
+_MESSAGES = {
+    f"{kind}_{count}_{what}"
+    for kind in ("answers", "chat")
+    for count in (1_000, 10_000)
+    for what in ("write", "read", "bytes")
+}
+
+
+def _task(name: str, *, sqlite: bool) -> set[str]:
+    """Return the keys of a graph's rows, with those that compare with the SQLite saver or not."""
+    steps = {f"{name}_step_inmemorysaver_{mode}" for mode in ("sync", "async")}
+    if not sqlite:
+        return {*steps, f"{name}_disk"}
+    steps |= {
+        f"{name}_step_{saver}_{mode}"
+        for saver in ("sqlitesaver", "asyncsqlitesaver")
+        for mode in ("sync", "async")
+    }
+    return steps | {f"{name}_{what}" for what in ("disk", "peak", "get_state", "history")}
+
+
 @pytest.mark.timeout(120)
 def test_quick_benchmark_yields_every_figure(tmp_path: Path) -> None:
     """A quick run, without other packages, prints one document with all figures and cleans up."""
-    data = tmp_path / "data"
-    command = [sys.executable, "-m", "benchmarks.plain", "--quick", "--json", "--no-install"]
+    result = _quick("plain", tmp_path / "data", "--waypoints", "100")
+
+    found = _keys(result)
+    if not isinstance(result["figures"]["calls"]["raw"].get("ours"), dict):
+        found["calls"] |= KEYS["calls"]  # strace is missing, or may not trace here
+    assert found == KEYS
+    assert set(result["missing"]) == {"release", "dbos"}
+    assert {"python", "orjson", "file_system"} <= set(result["machine"])
+
+
+@pytest.mark.timeout(120)
+def test_quick_benchmark_of_langgraph_yields_every_figure(tmp_path: Path) -> None:
+    """Every graph runs with every saver that is installed, and what they store is the same."""
+    require("langgraph")
+    result = _quick("langgraph", tmp_path / "data")
+
+    sqlite = importlib.util.find_spec("langgraph.checkpoint.sqlite") is not None
+    tasks = ("nodes", "chat", "document", "react")
+    savers = ["waypointsaver", *(["sqlitesaver"] if sqlite else [])]
+    calls = {f"syncs_{saver}_invoke_sync" for saver in savers}
+    found = _keys(result)
+    if not all(isinstance(one, dict) for one in result["figures"]["calls"]["raw"].values()):
+        found["calls"] = calls  # strace is missing, or may not trace here
+    expected = {name: _task(name, sqlite=sqlite) for name in tasks}
+    assert found == {**expected, "messages": _MESSAGES, "calls": calls}
+    assert set(result["missing"]) == ({"sqlite"} if not sqlite else set())
+    assert {"langgraph", "langgraph-checkpoint", "file_system"} <= set(result["machine"])
+
+
+def _quick(name: str, data: Path, *more: str) -> Any:
+    """Run a benchmark; what holds for all of them is looked at here."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "--no-install"]
     done = subprocess.run(
-        [*command, "--waypoints", "100", "--dir", str(data)],
+        [*command, *more, "--dir", str(data)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -41,17 +96,15 @@ def test_quick_benchmark_yields_every_figure(tmp_path: Path) -> None:
         timeout=110,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    found = {
-        name: {row["key"] for row in figure["rows"]} for name, figure in result["figures"].items()
-    }
-    if not isinstance(result["figures"]["calls"]["raw"].get("ours"), dict):
-        found["calls"] |= KEYS["calls"]  # strace is missing, or may not trace here
-    assert found == KEYS
     assert all(row["value"] > 0 for figure in result["figures"].values() for row in figure["rows"])
-    assert set(result["missing"]) == {"release", "dbos"}
-    assert {"python", "orjson", "file_system"} <= set(result["machine"])
     assert len(result["disk"]) == 2
     assert list(data.iterdir()) == []
+    return result
+
+
+def _keys(result: Any) -> dict[str, set[str]]:
+    return {
+        name: {row["key"] for row in figure["rows"]} for name, figure in result["figures"].items()
+    }

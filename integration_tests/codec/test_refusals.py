@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime as dt
 import enum
@@ -10,6 +11,7 @@ import inspect
 import io
 import itertools
 import pathlib
+import re
 import sys
 import threading
 import traceback
@@ -25,6 +27,9 @@ import pytest
 from caravanserai_core.codec import decode, encode, register_codec, register_type
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState, UsageError
 from integration_tests.codec.values import BERLIN, Colour, Model, Pair, Point, Slotted, model, same
+
+with contextlib.redirect_stdout(io.StringIO()):
+    DEBUGGING = re.compile("a", re.DEBUG)
 
 
 class Text(str):
@@ -174,6 +179,7 @@ REFUSED: dict[str, tuple[object, str, str]] = {
     "lock": (Point(threading.Lock()), "$.x", "lock"),
     "tool with a lock": ({"tool": Tool()}, "$.tool", "Tool"),
     "file": ({"f": io.StringIO()}, "$.f", "StringIO"),
+    "pattern that prints itself": ([DEBUGGING], "$[0]", "DEBUG"),
     "exception": ([ValueError("x")], "$[0]", "ValueError"),
     "ellipsis": ([...], "$[0]", "ellipsis"),
     "memoryview": ([memoryview(b"a")], "$[0]", "memoryview"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 from caravanserai_core.codec import decode, decode_tree, encode, parse
+from caravanserai_core.errors import JournalDamaged
 from integration_tests.codec.values import (
     VALUES,
     Box,
@@ -269,3 +271,18 @@ def test_enum_in_a_class_is_found_by_its_qualified_name() -> None:
 def test_decode_tree_takes_a_tree() -> None:
     """A tree that was parsed elsewhere is decoded the same way."""
     assert same(decode_tree({"a": [{"$tuple": [{"$bytes": "eA=="}]}]}), {"a": [(b"x",)]})
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_as_it_was_after_a_large_state(enabled: bool) -> None:
+    data = encode({"rows": [{"n": number} for number in range(50_000)]}).data
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        parse(data)
+        assert gc.isenabled() is enabled
+        with pytest.raises(JournalDamaged):
+            parse(data[:-1])
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()

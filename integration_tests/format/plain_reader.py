@@ -41,6 +41,8 @@ def read_records(folder):
             pending.append(record)
             if record[0]["seq"] == first + count - 1:
                 for head, name, value, total in pending:
+                    if anchor := head.get("anchor"):  # the end of what this journal replaced
+                        before, seq = anchor["sum"], anchor["seq"]
                     assert (head["prev"], head["seq"]) == (before, seq + 1), "the chain is broken"
                     before, seq = total, head["seq"]
                     yield head, name, value

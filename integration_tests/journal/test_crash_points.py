@@ -59,12 +59,14 @@ class Scenario(NamedTuple):
         before: what is known at the beginning.
         steps: the calls.
         killed: what another program did before that, and synced nothing of it.
+        undone: what is there where nothing of that reached the disk, if not `before`.
     """
 
     prepare: Callable[[Path], None]
     before: Known
     steps: tuple[Step, ...]
     killed: Callable[[Path, Files], None] | None = None
+    undone: Known | None = None
 
 
 def state(number: int) -> dict[str, Any]:
@@ -196,9 +198,9 @@ def killed_removal(root: Path, files: Files) -> None:
     class Killed(Wrapped):
         def call(self, name: str, real: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             nonlocal renamed
-            if renamed and name != "unlock":
+            if renamed and name not in ("unlock", "close"):
                 raise KeyboardInterrupt
-            renamed = name == "rename" and args[1].endswith(".jsonl")
+            renamed = renamed or (name == "rename" and args[1].endswith(".jsonl"))
             return getattr(files, name)(*args)
 
     store = FileStore(root / "runs", files=Killed())
@@ -251,6 +253,7 @@ SCENARIOS |= {
         Known(states(1, 3)),
         (Step(save(4), Known(states(1, 3, 4))),),
         killed_removal,
+        undone=Known(states(1, 2, 3)),
     ),
 }
 
@@ -317,6 +320,8 @@ def crashes(
         acknowledged = sum(mark <= done for mark in recorded.marks)
         known = [scenario.before, *(step.after for step in scenario.steps)]
         possible = known[acknowledged : acknowledged + 2]
+        if scenario.undone is not None and not acknowledged:
+            possible = [scenario.undone, *possible]
         for image in disk.images():
             key = f"{acknowledged} {fingerprint(image)}"
             if key not in seen:

@@ -57,11 +57,24 @@ class Outside:
 
 
 class Acknowledging(WaypointSaver):
-    """A saver that tells the outside whose writes it has acknowledged, and which checkpoints."""
+    """A saver that tells the outside whose writes it has acknowledged.
+
+    It takes its time before a checkpoint: kills then also come between a node's writes and the
+    checkpoint that they lead to.
+    """
 
     def __init__(self, outside: Outside) -> None:
         super().__init__()
         self._outside = outside
+
+    def put(self, *args: Any) -> Any:
+        _pause()
+        return super().put(*args)
+
+    async def aput(self, config: Any, *args: Any) -> Any:
+        if config["configurable"].get("__pregel_durability") == "sync":
+            await asyncio.sleep(random.random() * 0.004)
+        return await super().aput(config, *args)
 
     def _tell(self, writes: Sequence[tuple[str, Any]]) -> None:
         for channel, value in writes:

@@ -9,8 +9,6 @@ next step has changed meanwhile.
 from __future__ import annotations
 
 import asyncio
-import operator
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypedDict
@@ -21,10 +19,12 @@ from integration_tests.support import require
 
 require("langgraph")
 
-from langgraph.channels import DeltaChannel
+from langgraph.channels import DeltaChannel, LastValue, Topic
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
 from langgraph.func import entrypoint, task
 from langgraph.graph import START
+from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, Send, interrupt
 
 from caravanserai.langgraph import WaypointSaver
@@ -427,20 +427,52 @@ def test_questions_of_asynchronous_graphs(durability: str, store: Store) -> None
     agree(store, drive)
 
 
-def test_time_travel_from_every_checkpoint(store: Store) -> None:
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("build", [join_of, nested])
+def test_time_travel_from_every_checkpoint(build: Any, is_async: bool, store: Store) -> None:
     def drive(saver: Any, options: dict[str, Any]) -> Any:
-        graph = join_of(saver)
+        graph = build(saver)
+
+        def go(value: Any, where: Any) -> Any:
+            if is_async:
+                return asyncio.run(graph.ainvoke(value, where, **options))["log"]
+            return graph.invoke(value, where, **options)["log"]
+
+        # The first turn is synchronous in any case: the second kind inherits nothing from it.
         graph.invoke({"log": ["in"]}, config(), **options)
-        graph.invoke({"log": ["again"]}, config(), **options)
-        seen = []
+        seen = [go({"log": ["again"]}, config())]
         for old in list(graph.get_state_history(config()))[::-1]:
-            seen.append(graph.invoke(None, old.config, **options))
-            if not old.next:
-                seen.append(graph.invoke({"log": ["branch"]}, old.config, **options))
+            seen.append(go(None, old.config) if old.next else None)
+            seen.append(go({"log": ["branch"]}, old.config))
             graph.update_state(old.config, {"log": ["up"]}, as_node="z")
             seen.append(graph.get_state(config()).values)
-        seen.append(graph.invoke({"log": ["last"]}, config(), **options))
+        seen.append(go({"log": ["last"]}, config()))
         return seen
+
+    agree(store, drive)
+
+
+def test_a_graph_without_the_channels_of_a_state_graph(store: Store) -> None:
+    def drive(saver: Any, options: dict[str, Any]) -> Any:
+        def work(found: list) -> list:
+            return [len(found)]
+
+        one = NodeBuilder().subscribe_only("all").do(work).write_to("all")
+        graph = Pregel(
+            nodes={"one": one},
+            channels={"in": LastValue(int), "all": Topic(int, accumulate=True)},
+            input_channels="all",
+            output_channels="all",
+            checkpointer=saver,
+        )
+        limited = {**config(), "recursion_limit": 6}
+
+        async def main() -> None:
+            with pytest.raises(GraphRecursionError):
+                await graph.ainvoke([1, 2], limited, **options)
+
+        asyncio.run(main())
+        return graph.get_state(config()).values
 
     agree(store, drive)
 

@@ -105,6 +105,28 @@ def test_a_full_disk_before_the_first_waypoint(small_disk: Path) -> None:
 
 
 @needs_root
+def test_a_full_disk_leaves_the_journal_that_was_to_be_rewritten(small_disk: Path) -> None:
+    """There is no room for both: `StoreFailed`, the old one as it was, nothing left beside it."""
+    store = FileStore(small_disk / "runs")
+    for number in range(1, 20):
+        checkpoint(RUN, {"n": number, "text": "x" * 7_000}, f"step {number}", store=store)
+    folder = small_disk / "runs" / RUN
+    before = (folder / "journal-1.jsonl").read_bytes()
+    assert len(before) > 130_000
+
+    with pytest.raises(StoreFailed) as found:
+        open_run(RUN, store=store).compact(lambda record: True)
+
+    assert found.value.errno == errno.ENOSPC
+    assert (folder / "journal-1.jsonl").read_bytes() == before
+    assert not list(folder.glob(".journal*"))
+    assert in_new_process(small_disk / "runs")["n"] == 19
+    assert open_run(RUN, store=store).compact(lambda record: record.waypoint > 15) == 15
+    assert [w.number for w in history(RUN, store=store)] == [16, 17, 18, 19]
+    assert checkpoint(RUN, {"n": 20, "text": ""}, store=store) == 20
+
+
+@needs_root
 def test_a_read_only_disk(small_disk: Path) -> None:
     """Reading goes on; writing is refused with EROFS and changes nothing."""
     store = FileStore(small_disk / "runs")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from caravanserai_core import checkpoint, clean, list_runs, load
+from caravanserai_core import checkpoint, clean, list_runs, load, open_run
 from caravanserai_core.journal import forget
 from caravanserai_core.stores import FileStore, _file
 from caravanserai_core.verify import verify
@@ -22,6 +22,7 @@ from integration_tests.stores.workers import (
     RUN,
     Ack,
     acknowledged,
+    compact_on,
     count_up,
     join,
     on_disk,
@@ -165,6 +166,92 @@ def test_writers_that_are_killed_stopped_and_forked_lose_nothing(
     # About STOP + 0.1 s on a quiet machine. On a loaded one the processes wait for processors,
     # not for the lock; far below the lock's time-out all the same.
     assert longest < STOP + 5.0
+
+
+class Compactors:
+    """Processes that write the run anew all the time; each that dies is followed by another.
+
+    Args:
+        root: the store.
+        stop: the file that ends them.
+        often: share of their system calls at which they die.
+    """
+
+    def __init__(self, root: Path, stop: Path, *, often: float = 0.0) -> None:
+        self.root, self.stop, self.often = root, stop, often
+        self.deaths = 0
+        self.pids = [self._start(seed) for seed in (1, 2)]
+
+    def _start(self, seed: int) -> int:
+        return start(lambda: compact_on(self.root, self.stop, seed, often=self.often))
+
+    def tend(self) -> None:
+        """Replace those that are gone."""
+        for index, pid in enumerate(self.pids):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, "one failed; see above"
+                self.deaths += 1
+                self.pids[index] = self._start(100 + self.deaths)
+
+    def end(self) -> None:
+        """Let them come to an end."""
+        self.stop.touch()
+        for pid in self.pids:
+            assert join(pid) in (0, -signal.SIGKILL)
+
+
+def test_a_run_that_is_compacted_all_the_time_loses_nothing(
+    root: Path, acks: Path, tmp_path: Path, thorough: bool
+) -> None:
+    """8 processes count up while 2 write the journal anew and are killed at any system call."""
+    share = 200 if thorough else 30
+    compactors = Compactors(root, tmp_path / "stop", often=0.004)
+    running = {start(lambda seed=n: count_up(root, acks, share, seed)) for n in range(8)}
+    while running:
+        running -= {pid for pid in running if ended_well(pid)}
+        compactors.tend()
+        time.sleep(0.005)
+    compactors.end()
+    store = FileStore(root)
+    found = store.recent(RUN)
+    assert found is not None
+    assert found.opening.head["generation"] > 10, "it was hardly ever compacted: too tame"
+    assert compactors.deaths >= 3
+    forget(store, RUN)
+    open_run(RUN, store=store).compact(lambda record: True)
+
+    states = check(root, acknowledged(acks), unacknowledged=0)
+
+    assert len(states) == 8 * share
+    assert sorted(path.name for path in (root / RUN).glob("*journal*")) == ["journal-1.jsonl"]
+
+
+def test_a_run_that_is_deleted_and_compacted_does_not_come_back(
+    root: Path, acks: Path, tmp_path: Path, thorough: bool
+) -> None:
+    """Each life of the run is one chain from 1 on, whoever was about to write it anew."""
+    share, lives = (150, 60) if thorough else (25, 8)
+    compactors = Compactors(root, tmp_path / "stop", often=0.002)
+    running = {start(lambda seed=n: count_up(root, acks, share, seed)) for n in range(4)}
+    store = FileStore(root)
+    chance = random.Random(3)
+    deleted = 0
+    while running:
+        running -= {pid for pid in running if ended_well(pid)}
+        compactors.tend()
+        time.sleep(chance.uniform(0.0, 0.02))
+        if deleted < lives:
+            deleted += clean(RUN, store=store)
+    compactors.end()
+    assert join(start(lambda: count_up(root, acks, 1, 99))) == 0
+
+    assert deleted > 3
+    assert join(start(lambda: open_run(RUN, store=store).compact(lambda record: True))) == 0
+    states = on_disk(root)
+    assert [states[number]["n"] for number in sorted(states)] == list(range(1, len(states) + 1))
+    assert len({state["life"] for state in states.values()}) == 1, "two lives in one journal"
+    assert not verify(FileStore(root), RUN).damaged
 
 
 def test_a_writer_of_a_deleted_run_never_lands_in_the_next_one(

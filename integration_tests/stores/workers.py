@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from caravanserai_core import checkpoint, load
+from caravanserai_core import checkpoint, load, open_run
 from caravanserai_core.errors import Conflict, RunNotFound, WaypointNotFound
 from caravanserai_core.journal import forget
 from caravanserai_core.stores import FileStore
 from caravanserai_core.stores._seam import Files
+from integration_tests.stores.seams import CALLS
 
 RUN = "run"
 DEADLINE = 120.0
@@ -70,6 +71,30 @@ class Dying(Files):
             os.write(fd, data[: self._chance.randrange(len(data))])
             os.kill(os.getpid(), signal.SIGKILL)
         return os.write(fd, data)
+
+
+class Killed(Files):
+    """Is gone at any of its calls, now and then.
+
+    Args:
+        chance: where the randomness comes from.
+        often: share of the calls at which that happens.
+    """
+
+    def __init__(self, chance: random.Random, often: float) -> None:
+        real = Files()
+        for name in CALLS:
+            setattr(self, name, self._around(getattr(real, name), chance, often))
+
+    def _around(
+        self, real: Callable[..., Any], chance: random.Random, often: float
+    ) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if chance.random() < often:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args)
+
+        return call
 
 
 class Ack(NamedTuple):
@@ -138,6 +163,26 @@ def _try(store: FileStore, token: str) -> int:
         )
     except Conflict:
         return 0
+
+
+def compact_on(root: Path, stop: Path, seed: int, *, often: float = 0.0) -> None:
+    """Write the run anew, with all its waypoints, again and again.
+
+    Args:
+        root: the store.
+        stop: a file; where it is there, that is the end.
+        seed: of the randomness.
+        often: share of the system calls at which the process dies.
+    """
+    chance = random.Random(seed)
+    store = FileStore(root, files=Killed(chance, often) if often else None, timeout=60.0)
+    while not stop.exists():
+        forget(store, RUN)
+        try:
+            open_run(RUN, store=store).compact(lambda record: True)
+        except (RunNotFound, Conflict):
+            pass  # not begun, or deleted, or deleted and begun again
+        time.sleep(chance.uniform(0.0, 0.01))
 
 
 def acknowledged(acks: Path) -> list[Ack]:

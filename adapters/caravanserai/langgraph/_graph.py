@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from caravanserai_core.stores import Store
 
 _PAUSED: Final = "__interrupt__"
+
+_QUESTION: Final = re.compile("[0-9a-f]{32}")
 
 
 class _Start(NamedTuple):
@@ -67,12 +70,13 @@ class _Pause(NamedTuple):
         """Yield what `stream` yields at the pause; other modes than these two tell nothing."""
         modes = options.get("stream_mode") or default
         several = not isinstance(modes, str)
-        for mode in modes if several else (modes,):
-            if mode not in ("values", "updates"):
+        wanted = set(modes) if several else {modes}
+        for mode in ("updates", "values"):
+            if mode not in wanted:
                 continue
             data = {_PAUSED: self.asked}
             if options.get("version") == "v2":
-                part = {"type": mode, "ns": (), "data": data}
+                part: dict[str, Any] = {"type": mode, "ns": (), "data": data}
                 if mode == "values":
                     part |= {"data": self.values, "interrupts": self.asked}
                 yield part
@@ -299,10 +303,12 @@ class ResumableGraph:
         asked = state.interrupts
         answer = thread.answer() if asked else "none"
         if answer == "used":
-            # Else LangGraph gives it to the next question as well.
-            thread.forget_answer()
+            thread.put_answer(None)
         elif asked and command is not None:
-            return _Start(command, call)
+            if len(asked) > 1 or _names_questions(command.resume):
+                return _Start(command, call)
+            # On disk before the node sees it: LangGraph stores it while the node already runs.
+            thread.put_answer(command.resume)
         elif asked and answer == "none":
             return _Start(None, call, _Pause(self._output(state.values), asked))
         # An answer where nothing is asked was given before a crash, and used: were it given to
@@ -340,6 +346,11 @@ class ResumableGraph:
             return
         if not self._state(config).tasks:
             self._saver.thread(self.run_id).run.finish(call=start.call)
+
+
+def _names_questions(answer: Any) -> bool:
+    """Say whether an answer is a dict by the ids of questions, as LangGraph sees it."""
+    return isinstance(answer, dict) and all(_QUESTION.fullmatch(str(key)) for key in answer)
 
 
 def _digest(encoded: codec.Encoded) -> str:

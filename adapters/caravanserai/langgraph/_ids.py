@@ -77,13 +77,27 @@ def target_of(config: Any) -> Target:
         raise UsageError('a thread is named by config={"configurable": {"thread_id": "…"}}')
     thread_id = configurable["thread_id"]
     ns = configurable.get("checkpoint_ns", "")
-    checkpoint_id = configurable.get("checkpoint_id") or None
-    if type(ns) is not str or not (checkpoint_id is None or type(checkpoint_id) is str):
-        raise UsageError("checkpoint_ns and checkpoint_id are strings")
+    if type(ns) is not str:
+        raise UsageError("a checkpoint_ns is a string")
     _check_text(ns)
-    _check_text(checkpoint_id or "")
+    checkpoint_id = checkpoint_id_of(config)
     run_id = run_of(thread_id)
     return Target(thread_of(run_id), run_id, ns, checkpoint_id)
+
+
+def checkpoint_id_of(config: Any) -> str | None:
+    """Read which checkpoint a config points at, in whatever thread; None: in none or the newest.
+
+    Raises:
+        UsageError: it is no string.
+    """
+    checkpoint_id = ((config or {}).get("configurable") or {}).get("checkpoint_id") or None
+    if checkpoint_id is None:
+        return None
+    if type(checkpoint_id) is not str:
+        raise UsageError("a checkpoint_id is a string")
+    _check_text(checkpoint_id)
+    return checkpoint_id
 
 
 def _check_text(text: str) -> None:

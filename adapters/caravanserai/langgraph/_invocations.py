@@ -122,7 +122,7 @@ class Invocations:
 
     def begin(self, invocation: Invocation, versions: Mapping[str, Any]) -> None:
         """Take note of a `get_tuple`; `versions` are the channel versions that it found."""
-        self._thread.last = None
+        self.look()
         invocation.base = max(versions.values(), default=None)
         before = self.opened()
         runtime = before.runtime if before is not None else None
@@ -134,6 +134,10 @@ class Invocations:
             before.ambiguous = True
             return
         _opened.set((self, invocation))
+
+    def look(self) -> None:
+        """Take note that what is minted on this thread is not waited for by whoever looks."""
+        self._thread.last = None
 
     def opened(self) -> Invocation | None:
         """Return the invocation that loaded a checkpoint last in this context."""

@@ -164,7 +164,9 @@ def in_order(lines: Iterable[tuple[str, str]]) -> list[str]:
 
 def _task_line(node: str, writes: list[Write]) -> str:
     if writes[0].task == "00000000-0000-0000-0000-000000000000":
-        answers = [w.value for w in writes if w.channel == "__resume__"]
+        # None takes an answer back: nothing that a person said.
+        given = (write.value for write in writes if write.channel == "__resume__")
+        answers = [value for value in given if value is not None]
         return f"A person answered: {value_text(answers[-1])}." if answers else ""
     if node == "__start__":
         return _BEGAN
@@ -214,12 +216,13 @@ def _error_text(writes: Iterable[Write]) -> str:
 # ---------------------------------------------------------------------- the note
 
 
-def note_of(step: Step, so_far: Iterable[str]) -> tuple[Note, list[str]]:
+def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, list[str]]:
     """Tell a checkpoint.
 
     Args:
         step: what is known of it.
         so_far: what earlier checkpoints of the lane told.
+        goal: what the run is for.
 
     Returns:
         The note, and the lines that it adds to "so far".
@@ -246,6 +249,7 @@ def note_of(step: Step, so_far: Iterable[str]) -> tuple[Note, list[str]]:
         happened=() if short else lines,
         next=_next_lines(step, nodes),
         so_far=list(so_far)[-_SO_FAR:],
+        goal=goal,
     )
     return note, [line for line in lines if line != _BEGAN]
 

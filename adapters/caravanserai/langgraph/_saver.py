@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from caravanserai.langgraph import _history, _types
-from caravanserai.langgraph._ids import Target, metadata_of, run_of, target_of, thread_of
+from caravanserai.langgraph._ids import (
+    Target,
+    checkpoint_id_of,
+    metadata_of,
+    run_of,
+    target_of,
+    thread_of,
+)
 from caravanserai.langgraph._invocations import (
     NULL_TASK,
     Invocation,
@@ -21,9 +28,8 @@ from caravanserai.langgraph._invocations import (
     goes_on,
     kept_by,
 )
-from caravanserai.langgraph._thread import Loaded, Thread
+from caravanserai.langgraph._thread import Loaded, Thread, part, thread_for
 from caravanserai_core.errors import Conflict, UsageError
-from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.stores import open_store
 
 if TYPE_CHECKING:
@@ -47,7 +53,7 @@ _MOST_THREADS: Final = 256
 _FOLLOWER: Final = 0.002
 """Seconds that writes wait for the sync of the checkpoint they lead to."""
 
-_LINGER: Final = 0.05
+_LINGER: Final = 0.25
 """Seconds that an async task stays pending for it, so that `ainvoke` ends with all stored."""
 
 _DURABLE: Final = frozenset({"__interrupt__", "__error__", "__resume__"})
@@ -112,8 +118,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         with self._lock:
             found = self._threads.get(run_id)
             if found is None:
-                run = Pipeline(self.store, run_id, "langgraph")
-                found = self._threads[run_id] = Thread(run)
+                found = self._threads[run_id] = thread_for(self.store, run_id)
             self._threads.move_to_end(run_id)
             if len(self._threads) > _MOST_THREADS:
                 self._threads.popitem(last=False)
@@ -179,8 +184,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
+        self._invocations.look()
         found = self._list(config, filter or {}, before, limit)
-        if _is_replay(config, before, limit):
+        if config is not None and _is_replay(config, before, limit):
             item = next(found, None)
             self._begin(config, item, is_async=False)
             found = iter([item] if item is not None else [])
@@ -194,8 +200,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
+        self._invocations.look()
         found = self._list(config, filter or {}, before, limit)
-        if _is_replay(config, before, limit):
+        if config is not None and _is_replay(config, before, limit):
             item = await asyncio.to_thread(next, found, None)
             self._begin(config, item, is_async=True)
             found = iter([item] if item is not None else [])
@@ -209,14 +216,13 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Iterator[CheckpointTuple]:
-        end = target_of(before).checkpoint_id if before is not None else None
         target = target_of(config) if config is not None else None
         named = config is not None and "checkpoint_ns" in config["configurable"]
         wanted = _history.Wanted(
             target.ns if target is not None and named else None,
             target.checkpoint_id if target is not None else None,
             wanted_metadata,
-            end,
+            checkpoint_id_of(before),
         )
         runs = [target.run_id] if target is not None else _history.runs(self.store)
         for run_id in runs:
@@ -310,9 +316,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         invocation: Invocation | None,
     ) -> Queued:
-        if invocation is not None:
-            invocation.check()
         with self._told(target, thread, checkpoint, invocation, queued=False):
+            if invocation is not None:
+                invocation.check()
             kept = metadata_of(config, metadata, self._metadata_keys)
             return thread.put(target.ns, target.checkpoint_id, checkpoint, kept)
 
@@ -390,7 +396,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             invocation.check()
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
         lazy = invocation is not None and invocation.mode == "async" and not must
-        if lazy and (not invocation.linger or thread.has_deltas(ns)):
+        lingers = invocation is not None and invocation.linger and not thread.has_deltas(ns)
+        if lazy and not lingers:
             return  # the next `put` cannot begin before: see `Invocation.linger`
         seq = await work
         pauses = any(channel in ("__interrupt__", "__error__") for channel, _ in writes)
@@ -443,6 +450,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         with self._lock:
             self._threads.pop(run_id, None)
         _history.delete(self.store, run_id)
+        part(self.store, run_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         for run_id in list(_history.runs(self.store)):
@@ -482,7 +490,6 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         return copy.copy(self)
 
 
-def _is_replay(config: RunnableConfig | None, before: RunnableConfig | None, limit: object) -> bool:
+def _is_replay(config: RunnableConfig, before: RunnableConfig | None, limit: int | None) -> bool:
     """Say whether a subgraph that is replayed asks where to begin: it does not use `get_tuple`."""
-    looks = config is None or "__pregel_runtime" not in config["configurable"]
-    return not looks and before is not None and limit == 1
+    return before is not None and limit == 1 and "__pregel_runtime" in config["configurable"]

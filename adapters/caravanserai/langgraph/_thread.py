@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _notes
 from caravanserai.langgraph._index import INPUT, WRITES, Index, Stored, head_of, is_pause, stored
@@ -12,15 +14,17 @@ from caravanserai.langgraph._invocations import NULL_TASK
 from caravanserai.langgraph._notes import Step, Write
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai_core import reading
-from caravanserai_core.errors import Conflict, JournalDamaged
+from caravanserai_core.errors import Conflict, JournalDamaged, UnserialisableState
+from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from caravanserai_core.notes import Note
-    from caravanserai_core.pipeline import Pipeline, Queued
+    from caravanserai_core.pipeline import Queued
     from caravanserai_core.records import Record
+    from caravanserai_core.stores.base import Store
 
 _SO_FAR: Final = 10
 
@@ -194,19 +198,20 @@ class Thread:
         used = any(record.lane and not is_pause(record) for record in news)
         return "used" if used else "given"
 
-    def forget_answer(self) -> None:
-        """Take back the answer that stands in the journal: nothing is asked with it again.
+    def put_answer(self, value: Any) -> None:
+        """Write down an answer to what the main namespace asked; None takes it back.
 
-        Of all savers, LangGraph 1.2.24 gives it to the next `interrupt` of the same checkpoint.
+        An answer that was used must not stay: of all savers, LangGraph 1.2.24 gives it to the next
+        `interrupt` of the same checkpoint as well.
         """
         loaded = self.newest("")
-        if loaded is not None:
-            writes = [("__resume__", None)]
-            queued = self.put_writes("", loaded.stored.id, writes, NULL_TASK, "")
-            try:
-                self.run.sync(queued.result())
-            finally:
-                self.landed("", loaded.stored.id)
+        if loaded is None:
+            return
+        queued = self.put_writes("", loaded.stored.id, [("__resume__", value)], NULL_TASK, "")
+        try:
+            self.run.sync(queued.result())
+        finally:
+            self.landed("", loaded.stored.id)
 
     def forget(self) -> None:
         """Forget what is known of the thread: it was rewritten or deleted."""
@@ -366,7 +371,7 @@ class Thread:
             _notes.in_order(told.lines.values()) if told is not None else [],
         )
         lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
-        note, news = _notes.note_of(step, lines)
+        note, news = _notes.note_of(step, lines, self.run.goal)
         lines.extend(news)
         return note
 
@@ -405,8 +410,10 @@ class Thread:
                 self._told.move_to_end(key)
                 if len(self._told) > _MOST_TOLD:
                     self._told.popitem(last=False)
-        except BaseException:
+        except BaseException as error:
             self.landed(ns, checkpoint_id)
+            if isinstance(error, UnserialisableState):
+                raise _by_channel(error, writes) from None
             raise
         return queued
 
@@ -444,3 +451,34 @@ class Thread:
             )
             meta = {**known.meta, "pause": kind}
             return self.run.repeat(note(writes, tasks, lines), lane=ns, meta=meta)
+
+
+_shared: WeakValueDictionary[tuple[object, str], Thread] = WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def thread_for(store: Store, run_id: str) -> Thread:
+    """Return this process's one object for a thread: two savers on it see each other's steps."""
+    with _shared_lock:
+        found = _shared.get((store.key, run_id))
+        if found is None:
+            found = Thread(Pipeline(store, run_id, "langgraph"))
+            _shared[(store.key, run_id)] = found
+    return found
+
+
+def part(store: Store, run_id: str) -> None:
+    """Let the next `thread_for` begin anew: the thread was deleted."""
+    with _shared_lock:
+        _shared.pop((store.key, run_id), None)
+
+
+def _by_channel(
+    error: UnserialisableState, writes: Sequence[tuple[str, Any]]
+) -> UnserialisableState:
+    """Return an error of pending writes whose path begins with the channel, not with a number."""
+    found = re.match(r"\$\[(\d+)\]\[1\]", error.path)
+    if found is None:
+        return error
+    path = f"$.{one_line(writes[int(found[1])][0])}{error.path[found.end() :]}"
+    return UnserialisableState(str(error).replace(error.path, path, 1), path=path)
