@@ -62,6 +62,9 @@ class Graph:
     imported late, and what is prepared for the first call, does not count.
     """
 
+    def __init__(self) -> None:
+        self._warm: set[tuple[str, str]] = set()
+
     def run(
         self,
         folder: str,
@@ -73,7 +76,7 @@ class Graph:
         marked: bool = False,
     ) -> Any:
         run = _Run(work, count, durability, marked)
-        _warm_up(folder, work, saver)
+        self._warm_up(folder, work, saver)
         os.chdir(folder)
         before = peak()
         if is_async:
@@ -91,7 +94,7 @@ class Graph:
 
     def get_state(self, folder: str, work: str, count: int, saver: str) -> Any:
         compile_with = graphs.WORKS[work](count).build()
-        _warm_up(folder, work, saver)
+        self._warm_up(folder, work, saver)
         os.chdir(folder)
         start = time.perf_counter_ns()
         with saver_of(saver) as opened:
@@ -104,7 +107,7 @@ class Graph:
 
     def history(self, folder: str, work: str, count: int, saver: str) -> Any:
         compile_with = graphs.WORKS[work](count).build()
-        _warm_up(folder, work, saver)
+        self._warm_up(folder, work, saver)
         os.chdir(folder)
         with saver_of(saver) as opened:
             graph = compile_with(checkpointer=opened)
@@ -112,6 +115,19 @@ class Graph:
             found = list(graph.get_state_history(config()))
             spent = time.perf_counter_ns() - start
         return {"ns": spent, "count": len(found), "peak": peak()}
+
+    def _warm_up(self, folder: str, work: str, saver: str) -> None:
+        if (work, saver) in self._warm:
+            return
+        self._warm.add((work, saver))
+        beside = Path(folder) / f"warm-{os.getpid()}"
+        beside.mkdir()
+        os.chdir(beside)
+        small = graphs.WORKS[work](3)
+        with saver_of(saver) as opened:
+            graph = small.build()(checkpointer=opened)
+            graph.invoke(small.first, config(), durability="sync")
+            list(graph.get_state_history(config()))
 
 
 class _Run:
@@ -156,17 +172,6 @@ class _Run:
 
 def config() -> Any:
     return {"configurable": {"thread_id": THREAD}, "recursion_limit": 100_000}
-
-
-def _warm_up(folder: str, work: str, saver: str) -> None:
-    beside = Path(folder) / f"warm-{os.getpid()}-{time.monotonic_ns()}"
-    beside.mkdir()
-    os.chdir(beside)
-    small = graphs.WORKS[work](3)
-    with saver_of(saver) as opened:
-        graph = small.build()(checkpointer=opened)
-        graph.invoke(small.first, config(), durability="sync")
-        list(graph.get_state_history(config()))
 
 
 def _digest(values: Any) -> str:

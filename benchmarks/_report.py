@@ -60,7 +60,9 @@ def run(
     figures: Figures,
     peers: Mapping[str, _peers.Peer],
     packages: Sequence[str] = (),
-    **settings: int,
+    *,
+    waypoints: int = 0,
+    rounds: int = 3,
 ) -> None:
     """Take the figures, print them, and remove the data.
 
@@ -69,7 +71,8 @@ def run(
         figures: all that there are.
         peers: those that the chosen figures need.
         packages: whose versions matter.
-        **settings: further fields of the context.
+        waypoints: see `Context`.
+        rounds: see `Context`.
     """
     options.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-", dir=options.dir)).resolve()
@@ -85,7 +88,7 @@ def run(
         }
         for name in options.only:
             say(f"measuring: {name} …")
-            context = Context(folder, options.quick, found, **settings)
+            context = Context(folder, options.quick, found, waypoints, rounds)
             rows = figures[name](context)
             result["figures"][name] = {
                 "rows": [{**vars(row), "ok": row.ok} for row in rows],

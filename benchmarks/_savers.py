@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import statistics
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks._checkpoint import count_calls
-from benchmarks._graph_worker import DATABASE
-from benchmarks._harness import MS, ROOT, Context, Row, Samples, Worker, milliseconds
+from benchmarks._harness import ROOT, Context, Row, Samples, Worker, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -165,7 +163,7 @@ def _measure(context: Context, name: str) -> Measured:
                     found.reads.setdefault((way.saver, what), []).append(answer)
             _same(found, kept)
             for folder in folders.values():
-                _empty(Path(folder) / DATABASE)
+                _empty(Path(folder))
     return found
 
 
@@ -182,9 +180,9 @@ def _same(found: Measured, kept: list[Way]) -> None:
             raise RuntimeError(f"{what}: the savers differ")
 
 
-def _empty(database: Path) -> None:
-    """Give the bytes back, half a gigabyte each; the file stays, see docs/benchmarks.md."""
-    with contextlib.suppress(FileNotFoundError):
+def _empty(folder: Path) -> None:
+    """Give a database's bytes back, half a gigabyte; the file stays, see docs/benchmarks.md."""
+    for database in folder.glob("*.sqlite"):
         os.truncate(database, 0)
 
 
@@ -314,7 +312,7 @@ def calls(context: Context) -> list[Row]:
 
 
 def _trace(context: Context, way: Way, steps: int) -> Counter[str] | None:
-    folder = context.fresh(f"strace-{way.saver}")
+    folder = Path(tempfile.mkdtemp(prefix=f"strace-{way.saver}-", dir=context.folder))
     trace = folder / "trace"
     prefix = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", _TRACED, "-o", str(trace)]
     try:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     Keep = Callable[[Record], bool | None]
     """Says of a waypoint or an entry whether it stays; None for an entry: as its waypoint does."""
 
+    Chain = Callable[[int], list[Record]]
+    """Gives the records that a waypoint is rebuilt from, the full one first."""
+
     Heads = dict[str, tuple[int, str]]
     """Number and time of the newest waypoint of each lane."""
 
@@ -94,6 +97,7 @@ def rewrite(
     target: Store | None = None,
     items: Iterable[Record] | None = None,
     newest: int = 0,
+    chain: Chain | None = None,
 ) -> Rewritten:
     """Seal what is to stay of a run as a journal of its own.
 
@@ -106,12 +110,15 @@ def rewrite(
         target: where it will live, if elsewhere.
         items: the records of the run with their bodies; None: all of the journal.
         newest: the highest number of a waypoint that is known to have been given.
+        chain: gives the records that a waypoint is rebuilt from; None: the store does.
 
     Raises:
         JournalDamaged: the journal is damaged somewhere.
     """
-    work = _Rewrite(source, run_id, keep, tail.seq + 1 if tail is not None else 1, target or source)
+    first = tail.seq + 1 if tail is not None else 1
+    work = _Rewrite(source, run_id, keep, first, target or source)
     work.newest = newest
+    work.chain = chain or work.chain
     for record in survey.records(source, run_id, bodies=True) if items is None else items:
         work.take(record)
     return work.seal(tail, opened)
@@ -214,11 +221,10 @@ class _Copied:
         # The state of a waypoint of the old journal, while states are written anew.
         self._tree: tuple[int, Any] | None = None
 
-    def tree(self, number: int, source: Store, run_id: str) -> Any:
+    def tree(self, number: int, chain: Chain) -> Any:
         """Return the state of the waypoint at hand as its JSON tree; the next one changes it."""
         if self._tree is None or self._tree[0] != number:
-            chain = source.chain(run_id, number)
-            self._tree = (number, reading.tree_of(chain, number, source, run_id))
+            self._tree = (number, reading.rebuild(chain(number), number))
         return self._tree[1]
 
     def step(self, record: Record) -> None:
@@ -239,12 +245,13 @@ class _Rewrite:
     Attributes:
         newest: highest number of a waypoint that was ever given.
         removed: how many waypoints went.
+        chain: gives the records that a waypoint is rebuilt from.
     """
 
     def __init__(self, source: Store, run_id: str, keep: Keep, first: int, target: Store) -> None:
         self.newest = 0
         self.removed = 0
-        self._source = source
+        self.chain: Chain = lambda number: source.chain(run_id, number)
         self._run_id = run_id
         self._keep = keep
         self._target = target
@@ -317,7 +324,7 @@ class _Rewrite:
     def _anew(self, record: Record, lane: _Copied, tagged: bool) -> int:
         """Write a waypoint by the rule of its lane: what it was built on is not there."""
         number = record.waypoint
-        tree = lane.tree(record.waypoint, self._source, self._run_id)
+        tree = lane.tree(number, self.chain)
         prepared = Prepared(delta.of_tree(tree), tagged=tagged)
         patch: Patch | None = None
         kept = prepared.node
@@ -340,8 +347,7 @@ class _Rewrite:
     def _taken_up(self, lane: _Copied, line: int) -> Lane:
         """Return the head of a lane whose newest waypoint was copied as it is."""
         number = lane.head[0]
-        chain = self._source.chain(self._run_id, number)
-        state = delta.of_tree(reading.tree_of(chain, number, self._source, self._run_id))
+        state = delta.of_tree(reading.rebuild(self.chain(number), number))
         at = (self._first + line, Within(line), "")
         return Lane.written(None, None, number, at, (state, delta.size(state)))
 

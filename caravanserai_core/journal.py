@@ -26,7 +26,7 @@ from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
 from caravanserai_core.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from caravanserai_core.compaction import Heads, Keep
@@ -52,6 +52,31 @@ class _Reopen(Exception):
 
 class _Moved(Exception):
     """The head of a lane is no longer the one that was to be repeated."""
+
+
+class Piece:
+    """An entry that is to be written with others, in one append.
+
+    Attributes:
+        fields: what goes into its head, JSON values.
+        lane: the lane it belongs to.
+        body: `"data":…`, or empty.
+        seq: number of its record, once it is written; else 0.
+    """
+
+    __slots__ = ("body", "draft", "fields", "lane", "seq")
+
+    def __init__(self, fields: dict[str, Any], lane: str, body: bytes) -> None:
+        self.fields = fields
+        self.lane = lane
+        self.body = body
+        self.seq = 0
+        self.draft = Draft("entry", fields, by=writer(), lane=lane, body=body)
+
+    def record(self, seq: int, newest: int) -> Record:
+        """Return the head of its record, without a body."""
+        head = {**self.fields, "kind": "entry", "lane": self.lane, "waypoint": newest}
+        return Record({**head, "seq": seq, "time": self.draft.time}, None, "", None)
 
 
 class _Safe(NamedTuple):
@@ -285,6 +310,7 @@ class Journal:
         note: Note | None,
         lane: str = "",
         meta: dict[str, Any] | None = None,
+        pieces: Sequence[Piece] = (),
     ) -> int:
         """Write a waypoint; returns its number. Runs in its turn of the queue.
 
@@ -293,23 +319,32 @@ class Journal:
             note: its note, or None for one derived from what changed.
             lane: the lane it belongs to.
             meta: what stands in its head under this name, plain JSON (`meta.plain_copy`).
+            pieces: entries that stand in front of it, in the same append.
 
         Raises:
             Conflict: somebody else wrote a waypoint on this lane since the program last looked.
             StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: see the store.
         """
-        return self._retry(lambda: self._checkpoint(prepared, note, lane, meta))  # type: ignore[no-any-return]
+        return self._retry(lambda: self._checkpoint(prepared, note, lane, meta, pieces))  # type: ignore[no-any-return]
 
-    def repeat(self, note: Note, lane: str = "", meta: dict[str, Any] | None = None) -> int:
+    def repeat(
+        self,
+        note: Note,
+        lane: str = "",
+        meta: dict[str, Any] | None = None,
+        pieces: Sequence[Piece] = (),
+    ) -> int:
         """Write a waypoint with the state of the lane's newest one; returns its number.
 
         Raises:
             UsageError: the lane has no waypoint.
             Conflict, StoreFailed, …: as `checkpoint`.
         """
-        return self._retry(lambda: self._repeat(note, lane, meta))  # type: ignore[no-any-return]
+        return self._retry(lambda: self._repeat(note, lane, meta, pieces))  # type: ignore[no-any-return]
 
-    def _repeat(self, note: Note, lane: str, meta: dict[str, Any] | None) -> int:
+    def _repeat(
+        self, note: Note, lane: str, meta: dict[str, Any] | None, pieces: Sequence[Piece]
+    ) -> int:
         head = self._head(lane)
         shadow = None if head is None else self._shadow_of(head)
         if head is None or shadow is None:
@@ -317,7 +352,7 @@ class Journal:
                 f"run {self._named()} has no waypoint whose state a further one could repeat"
             )
         prepared = Prepared(shadow, tagged=head.tagged, shared=head.shared)
-        return self._checkpoint(prepared, note, lane, meta, again=head)
+        return self._checkpoint(prepared, note, lane, meta, pieces, again=head)
 
     def _checkpoint(
         self,
@@ -325,6 +360,7 @@ class Journal:
         note: Note | None,
         lane: str,
         meta: dict[str, Any] | None,
+        pieces: Sequence[Piece],
         again: Lane | None = None,
     ) -> int:
         head = again or self._head(lane)
@@ -380,9 +416,11 @@ class Journal:
             # With lanes the live note follows the main one.
             live = self._live(()) if lane and self._ready is None else None
             shown = Shown(f"waypoint-{number}.md", text, live)
-            return self._sealed(tail, draft, loc, number, shown=shown)
+            drafts = [*self._placed(pieces), (draft, loc, number)]
+            return self._sealed(tail, drafts, shown=shown)
 
         appended = self._append(seal)
+        self._note_pieces(pieces, appended.tail.seq - len(pieces))
         number = self._newest + 1
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
@@ -436,7 +474,7 @@ class Journal:
             shown = None
             if line:
                 shown = Shown(None, "", self._live((line,)) if self._ready is None else None)
-            return self._sealed(tail, draft, place, self._newest, shown=shown)
+            return self._sealed(tail, [(draft, place, self._newest)], shown=shown)
 
         appended = self._append(seal, sync=sync)
         record.head["waypoint"] = self._newest
@@ -445,6 +483,44 @@ class Journal:
         self._take_in(record)
         self._tail = appended.tail
         return appended.tail.seq
+
+    def add_pieces(self, pieces: Sequence[Piece], *, sync: bool) -> None:
+        """Write entries in one append. Runs in its turn of the queue.
+
+        Args:
+            pieces: the entries, in order; each is told its seq.
+            sync: wait until they are durable; else see `wait_durable` and `sync`.
+        """
+        self._retry(lambda: self._add_pieces(pieces, sync))
+
+    def _add_pieces(self, pieces: Sequence[Piece], sync: bool) -> None:
+        for piece in pieces:
+            self._head(piece.lane)
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            self._check_news(news, None)
+            lines = [line for piece in pieces if (line := _said(piece.record(0, 0).head))]
+            shown = None
+            if lines:
+                live = self._live(tuple(lines)) if self._ready is None else None
+                shown = Shown(None, "", live)
+            return self._sealed(tail, self._placed(pieces), shown=shown)
+
+        appended = self._append(seal, sync=sync)
+        self._note_pieces(pieces, appended.tail.seq - len(pieces) + 1)
+        self._tail = appended.tail
+
+    def _placed(self, pieces: Sequence[Piece]) -> list[tuple[Draft, Any, int]]:
+        heads = [self._lanes.get(piece.lane) for piece in pieces]
+        return [
+            (piece.draft, head.place if head is not None else None, self._newest)
+            for piece, head in zip(pieces, heads, strict=True)
+        ]
+
+    def _note_pieces(self, pieces: Sequence[Piece], first: int) -> None:
+        for seq, piece in enumerate(pieces, first):
+            piece.seq = seq
+            self._take_in(piece.record(seq, self._newest))
 
     # ------------------------------------------------------------------ removing
 
@@ -707,13 +783,11 @@ class Journal:
     def _sealed(
         self,
         tail: Tail | None,
-        draft: Draft,
-        loc: Any,
-        number: int,
+        wanted: list[tuple[Draft, Any, int]],
         *,
         shown: Shown | None = None,
     ) -> Sealed:
-        """Seal an append: what a new segment needs first, then the record itself."""
+        """Seal an append: what a new segment needs first, then the records themselves."""
         drafts: list[tuple[Draft, Any, int]] = []
         if tail is None or tail.rolled:
             fields: dict[str, Any] = {"format": FORMAT}
@@ -727,10 +801,9 @@ class Journal:
                 drafts.append((self._snapshot(), None, before))
             elif self._legacy is not None:
                 drafts.append((legacy_draft(self._legacy), SELF, self._legacy.number))
-        drafts.append((draft, loc, number))
+            self._opened = tail.seq + 1 if tail is not None else 1
+        drafts += wanted
         first = tail.seq + 1 if tail is not None else 1
-        if len(drafts) > 1:
-            self._opened = first
         prev = tail.sum if tail is not None else ""
         lines: list[Line] = []
         for index, (item, place, at) in enumerate(drafts):
@@ -745,7 +818,7 @@ class Journal:
             first + len(drafts) - 1,
             prev,
             _EPOCH,
-            draft.kind == "roll",
+            wanted[-1][0].kind == "roll",
             shown,
         )
 
@@ -805,7 +878,7 @@ class Journal:
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
             self._check_news(news, None)
-            return self._sealed(tail, Draft("roll", {}, by=writer()), None, self._newest)
+            return self._sealed(tail, [(Draft("roll", {}, by=writer()), None, self._newest)])
 
         self._tail = self._append(seal).tail
 

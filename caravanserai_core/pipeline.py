@@ -6,22 +6,27 @@ at another, or by somebody else. `Run` is the same for programs that save and wa
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, renderer, survey
 from caravanserai_core.errors import Conflict
-from caravanserai_core.journal import journal_for
+from caravanserai_core.journal import Piece, journal_for
 from caravanserai_core.notes import Note
 from caravanserai_core.run import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import TypeVar
 
     from caravanserai_core.compaction import Keep
     from caravanserai_core.lane import Prepared
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
     from caravanserai_core.turns import Turn, Turns
+
+    T = TypeVar("T")
 
 
 class Started:
@@ -54,6 +59,37 @@ class Queued:
         return Started(finish or self.result)
 
 
+class Waiting:
+    """An entry that waits for the next record of its run, which takes it along.
+
+    Attributes:
+        piece: the entry.
+        written: set when it stands in the journal.
+        pid: the process it belongs to; a forked child does not write it.
+    """
+
+    def __init__(self, run: Pipeline, piece: Piece) -> None:
+        self.piece = piece
+        self.written = threading.Event()
+        self.pid = os.getpid()
+        self._run = run
+
+    def result(self, seconds: float, *, sync: bool) -> int:
+        """Wait a moment for a record that takes it along, then write it; return its seq.
+
+        Args:
+            seconds: how long to wait.
+            sync: whether it has to be durable; else it survives the process.
+        """
+        run = self._run
+        if not self.written.wait(seconds):
+            run.flush(sync=sync)
+        seq = self.piece.seq
+        if sync and not run.wait_durable(seq, 0):
+            run.sync(seq)  # somebody else wrote it, who did not need it durable
+        return seq
+
+
 class Newest(NamedTuple):
     """The newest waypoint of a lane.
 
@@ -81,6 +117,8 @@ class Pipeline:
         self._adapter = adapter
         self._journal = journal_for(store, run_id)
         self._journal.defer_notes()
+        self._lock = threading.Lock()
+        self._waiting: list[Waiting] = []
 
     @property
     def exists(self) -> bool:
@@ -172,21 +210,28 @@ class Pipeline:
         journal = self._journal
 
         def work() -> int:
+            return self._with_pieces(write)
+
+        def write(pieces: list[Piece]) -> int:
             for _ in range(8):
                 try:
-                    return journal.checkpoint(prepared, note, lane, meta)
+                    return journal.checkpoint(prepared, note, lane, meta, pieces)
                 except Conflict:
                     if not overtake:
                         raise
                     journal.look(lane)
-            return journal.checkpoint(prepared, note, lane, meta)
+            return journal.checkpoint(prepared, note, lane, meta, pieces)
 
         return Queued(journal.turns, journal.turns.take(work))
 
     def repeat(self, note: Note, *, lane: str, meta: dict[str, Any]) -> Queued:
         """Queue a waypoint with the state of the lane's newest one: a pause, an error."""
         journal = self._journal
-        return Queued(journal.turns, journal.turns.take(lambda: journal.repeat(note, lane, meta)))
+
+        def write(pieces: list[Piece]) -> int:
+            return journal.repeat(note, lane, meta, pieces)
+
+        return Queued(journal.turns, journal.turns.take(lambda: self._with_pieces(write)))
 
     def entry(
         self,
@@ -196,11 +241,8 @@ class Pipeline:
         say: str | None = None,
         lane: str,
         meta: dict[str, Any],
-        durable: bool = False,
-    ) -> Queued:
-        """Queue an entry; its result is its seq.
-
-        Without `durable` it survives the process, and not yet the machine: see `sync`.
+    ) -> Waiting:
+        """Let an entry wait for the next record of the run, which takes it along.
 
         Raises:
             UnserialisableState: the data cannot be kept exactly.
@@ -213,12 +255,41 @@ class Pipeline:
             fields["tagged"] = True
         if encoded.shared:
             fields["shared"] = list(encoded.shared)
-        body = b'"data":' + encoded.data
-        journal = self._journal
-        turn = journal.turns.take(
-            lambda: journal.add("entry", fields, lane=lane, body=body, sync=durable)
-        )
-        return Queued(journal.turns, turn)
+        waiting = Waiting(self, Piece(fields, lane, b'"data":' + encoded.data))
+        with self._lock:
+            self._waiting.append(waiting)
+        return waiting
+
+    def _with_pieces(self, write: Callable[[list[Piece]], T]) -> T:
+        """Write something together with the entries that wait; in a turn of the queue."""
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+        ours = [waiting for waiting in taken if waiting.pid == os.getpid()]
+        done = False
+        try:
+            result = write([waiting.piece for waiting in ours])
+            done = True
+        finally:
+            if not done:  # each is written by who waits for it, or gets its own error
+                with self._lock:
+                    self._waiting[:0] = ours
+        for waiting in ours:
+            waiting.written.set()
+        return result
+
+    def flush(self, *, sync: bool) -> None:
+        """Write the entries that wait, in one append.
+
+        Args:
+            sync: wait until they are durable; else they survive the process, and not yet the
+                machine.
+        """
+
+        def write(pieces: list[Piece]) -> None:
+            if pieces:
+                self._journal.add_pieces(pieces, sync=sync)
+
+        self._journal.turns.do(lambda: self._with_pieces(write))
 
     def write_notes(self) -> None:
         """Write the notes that wait to be written, now."""

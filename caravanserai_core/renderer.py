@@ -21,6 +21,7 @@ _log = logging.getLogger("caravanserai")
 _GATHER: Final = 0.05
 """Seconds from the first note that waits to the writing of all: one lock for many of them."""
 
+
 class Journal(Protocol):
     """What has notes to write: `caravanserai_core.journal.Journal`."""
 

@@ -1,13 +1,15 @@
-"""`caravanserai verify`: check runs from their first byte to their last."""
+"""`caravanserai verify`: check runs from their first byte to their last, and mend one."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from caravanserai_core import listing, survey
+from caravanserai_core import repair as repairing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
@@ -27,21 +29,31 @@ if TYPE_CHECKING:
     short_help="Check one run or all, every byte.",
     epilog="Keys of --json: store, damaged, runs [run, damaged, records, waypoints, findings "
     "[level, where, offset, waypoint, what]]. The level is damage, torn (an append that was never "
-    "acknowledged), edited or note. Exit code 4 if anything is damaged.",
+    "acknowledged), edited or note. Exit code 4 if anything is damaged. With --repair: store, run, "
+    "repaired, kept, lost, aside; exit code 0.",
 )
 @click.argument("run", required=False, shell_complete=_runs.complete)
-@click.option("--repair", is_flag=True, help="Not in this version.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Keep what still loads of RUN, set the rest aside, and let it go on. Asks first.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Repair without asking.")
 @json_option
 @common_options
 @click.pass_obj
-def verify_(session: Session, run: str | None, repair: bool, as_json: bool) -> None:
+def verify_(session: Session, run: str | None, repair: bool, yes: bool, as_json: bool) -> None:
     """Check RUN, or all runs, completely: every byte, sum, patch and note. Nothing is changed.
 
     A note that somebody edited is reported and is no damage: the journal has it as it was.
+
+    With --repair, a damaged RUN is written anew with every waypoint that still loads. The damaged
+    segments stay beside it, and so do the notes of lost waypoints.
     """
-    if repair:
-        raise UsageError("--repair is not in this version. Nothing was changed.")
     store = session.store
+    if repair:
+        _repair(store, run, yes, as_json)
+        return
     reports: list[Report] = []
     for report in _reports(store, run):
         reports.append(report)
@@ -55,6 +67,63 @@ def verify_(session: Session, run: str | None, repair: bool, as_json: bool) -> N
         _out.no_runs(store.url)
     if damaged:
         click.get_current_context().exit(4)
+
+
+def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
+    if run is None:
+        raise UsageError("--repair takes the exact name of one run. Nothing was changed.")
+    run_id = _runs.find(store, run, prefix=False).run_id
+    report = verify(store, run_id)
+    if report.damaged and not yes:
+        _print_to_person(report)
+        _ask(run_id)
+    done = repairing.repair(store, run_id)
+    aside = [Path(path).name for path in done.aside]
+    if as_json:
+        tree = {"run": run_id, "repaired": done.damaged, "kept": done.kept, "lost": done.lost}
+        _out.print_json({"store": store.url, **tree, "aside": aside})
+    elif not done.damaged:
+        _out.line(f"{_out.cell(run_id)}: ok, nothing to repair; nothing was changed")
+    else:
+        lost = f"lost: {_ranges(done.lost)}" if done.lost else "none is lost"
+        beside = f" The damaged part stays beside it: {', '.join(aside)}." if aside else ""
+        name = _out.cell(run_id)
+        _out.line(f"{name}: repaired. {len(done.kept)} waypoint(s) kept, {lost}.{beside}")
+
+
+def _print_to_person(report: Report) -> None:
+    for finding in report.findings:
+        if finding.level == "damage":
+            _out.note(f"  damage: {finding.what} ({finding.where})")
+
+
+def _ask(run_id: str) -> None:
+    """Ask whether to write a damaged run anew.
+
+    Raises:
+        UsageError: there is nobody to ask.
+        Abort: the answer is no.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"run {_out.cell(run_id)} is damaged, and there is no terminal to ask whether to write "
+            "it anew with what still loads. Look at what `verify` says, then add --yes. Nothing "
+            "was changed."
+        )
+    click.confirm(
+        f"Write run {_out.cell(run_id)} anew with what still loads?", abort=True, err=True
+    )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return numbers in a few words: `2, 4-7`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(str(number) for number in part) for part in parts)
 
 
 def _reports(store: Store, run: str | None) -> Iterator[Report]:

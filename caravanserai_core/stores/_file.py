@@ -32,7 +32,7 @@ from caravanserai_core.stores._writer import RunWriter
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.records import Record
 
@@ -119,6 +119,12 @@ class FileStore(Store):
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
     ) -> Appended:
         return self._write(run_id, known, seal, lambda w, lock: w.replace(lock, known, epoch, seal))
+
+    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+        path = self.folder(run_id)
+        lock = RunLock(self._files, self.root, path, self.timeout, create=False)
+        with lock as fd:
+            return RunWriter(self._files, path, lock.size).mend(fd, seal, damaged)
 
     def _write(
         self,

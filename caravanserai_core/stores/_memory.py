@@ -22,7 +22,7 @@ from caravanserai_core.stores.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
 
 class MemoryStore(Store):
@@ -85,6 +85,11 @@ class MemoryStore(Store):
             if sealed.shown is not None:
                 self._show(run_id, sealed.shown)
             return Appended(self._tails[run_id], places)
+
+    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+        tail = self._tails.get(run_id)
+        self.replace(run_id, tail, tail.epoch if tail is not None else 1, lambda *_: seal())
+        return []  # memory holds no damage
 
     def _refuse_stale(self, run_id: str, tail: Tail | None, epoch: int) -> None:
         if tail is not None and tail.epoch > epoch:

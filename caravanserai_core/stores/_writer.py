@@ -35,7 +35,7 @@ from caravanserai_core.stores._segments import (
 from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail, Within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from caravanserai_core.stores._seam import Files
 
@@ -46,7 +46,7 @@ _NOT_KEPT = "the disk did not keep it"
 _TEMPORARY = ".journal-1.jsonl."
 
 # A line of the lock file: the first segment is being replaced by one of this generation.
-_REPLACING = re.compile(rb"^replacing (\d+)$", re.MULTILINE)
+_REPLACING = re.compile(rb"^(replacing|mending) (\d+)$", re.MULTILINE)
 
 # A line of the lock file: a segment in which a sync failed, and where it ends.
 _MARK = re.compile(rb"^(\d{8}) (\d+)$", re.MULTILINE)
@@ -369,7 +369,7 @@ class RunWriter(RunFolder):
         blob, places = _layout(sealed, 1, 0)
         try:
             self._drop_unfinished(found.segment + 1)
-            self._swap(lock, blob, generation_of(sealed.lines[0].text))
+            self._swap(lock, blob, b"replacing %d\n" % generation_of(sealed.lines[0].text))
             self._settle(lock)
         except OSError as error:
             if isinstance(error, CaravanseraiError):
@@ -379,10 +379,39 @@ class RunWriter(RunFolder):
             write_notes(self.files, self.path, sealed.shown)
         return Appended(_tail(sealed, Mark(1, len(blob))), places)
 
-    def _swap(self, lock: int, blob: bytes, generation: int) -> None:
-        """Write the new journal and rename it onto the first segment."""
+    def mend(self, lock: int, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+        """Put another journal in the place of a damaged one; see `Store.mend`."""
+        try:
+            self._settle(lock)
+            sealed = seal()
+            blob, _ = _layout(sealed, 1, 0)
+            segments = self.segments_behind(0)
+            named = [n for n in segments if segment_path(self.path, n) in damaged]
+            aside: list[str] = []
+            for segment in reversed(named or segments):
+                fd = self.open_segment(segment, READ)
+                try:
+                    aside.append(self._keep_damaged(segment, fd, 0, sync=True))
+                finally:
+                    close(self.files, fd)
+            sync_names(self.files, self.path)
+            self._swap(lock, blob, b"mending %d\n" % generation_of(sealed.lines[0].text))
+            self._settle(lock)
+        except OSError as error:
+            if isinstance(error, CaravanseraiError):
+                raise
+            raise failed("the journal was not mended", self.path, error) from error
+        return aside
+
+    def _swap(self, lock: int, blob: bytes, mark: bytes) -> None:
+        """Write the new journal and rename it onto the first segment.
+
+        Args:
+            lock: the open, locked lock file.
+            blob: the journal.
+            mark: the line that says so in the lock file.
+        """
         temporary = f"{self.path}/{_TEMPORARY}{os.urandom(8).hex()}"
-        mark = b"replacing %d\n" % generation
         done = False
         try:
             # Whoever locks the run next sees that there is something to settle.
@@ -419,8 +448,11 @@ class RunWriter(RunFolder):
         self._drop_leftovers(self.last_segment())
         self._drop_temporaries()
         size = marks[-1].start()
-        if self.generation(1) == int(marks[-1][1]):
-            self._remove_notes()
+        if self.generation(1) == int(marks[-1][2]):
+            if marks[-1][1] == b"mending":
+                self._drop_unreadable()  # the notes of lost waypoints are all that is left of them
+            else:
+                self._remove_notes()
             size = 0  # marks of failed syncs are of segments that have gone
         sync_names(self.files, self.path)  # what was removed does not come back
         self.files.truncate(lock, size)
@@ -432,6 +464,12 @@ class RunWriter(RunFolder):
         for segment in self.segments_behind(last, all_generations=True):
             if self.left_over(segment):
                 self.files.unlink(segment_path(self.path, segment))
+
+    def _drop_unreadable(self) -> None:
+        """Set aside segments of which not even the beginning can be read."""
+        for segment in self.segments_behind(1):
+            if self.generation(segment) is None:
+                self._drop_unfinished(segment)
 
     def _drop_unfinished(self, segment: int) -> None:
         """Set aside a segment that was begun and never acknowledged."""
@@ -477,7 +515,8 @@ class RunWriter(RunFolder):
         except OSError as error:
             raise failed("a torn tail cannot be set aside", self.path, error) from error
 
-    def _keep_damaged(self, segment: int, fd: int, start: int) -> None:
+    def _keep_damaged(self, segment: int, fd: int, start: int, *, sync: bool = False) -> str:
+        """Copy a segment from an offset on to a name of its own; returns the path."""
         stamp = now()[:19].replace(":", "").replace("-", "")
         name = f"{self.path}/journal-{segment}.damaged-{stamp}-{os.urandom(4).hex()}"
         size = self.files.fstat(fd).st_size
@@ -487,8 +526,11 @@ class RunWriter(RunFolder):
                 piece = self.files.read(fd, min(1 << 20, size - start), start)
                 write_all(self.files, copy, piece)
                 start += len(piece)
+            if sync:
+                sync_data(self.files, copy, self.path)
         finally:
             self.files.close(copy)
+        return name
 
     def _news(self, known: Tail | None, found: Found) -> list[Record] | None:
         """Read what came after `known`; None where `known` is not part of this journal."""

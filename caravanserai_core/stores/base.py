@@ -35,7 +35,7 @@ from caravanserai_core.errors import JournalDamaged
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.records import Record
 
@@ -309,6 +309,25 @@ class Store(ABC):
             StaleWriter, StoreBusy, StoreRefused, JournalDamaged: as `append`.
             StoreFailed: the disk refused. The journal is as it was; or, where the last step of
                 all was refused, replaced, and another crash may undo that.
+        """
+
+    @abstractmethod
+    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+        """Put other records in the place of a damaged journal, as `replace` does.
+
+        What is damaged is kept beside it, durably, before the new journal takes its place; notes
+        stay as they are. For a person who asked for it: nothing is compared.
+
+        Args:
+            run_id: the run; it exists.
+            seal: called while nobody can write; returns all lines of the new journal.
+            damaged: where the damage is, as `Bad.path` and `place_of` name it.
+
+        Returns:
+            Where the damaged parts are now.
+
+        Raises:
+            StoreFailed, StoreBusy, StoreRefused: nothing was changed.
         """
 
     def wants_roll(self, tail: Tail, size: int) -> bool:

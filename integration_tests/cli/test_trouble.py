@@ -143,14 +143,60 @@ def test_a_newer_format_is_exit_code_4(cli: Callable[..., Any]) -> None:
     assert cli("list").output.split("\t")[3] == "damaged"
 
 
-def test_repair_is_not_in_this_version(cli: Callable[..., Any]) -> None:
-    """Said in a sentence; nothing is changed."""
+def test_repair_keeps_what_loads_and_says_what_is_lost(cli: Callable[..., Any]) -> None:
+    """One or two sentences, exit code 0; the run goes on, the damaged part stays beside it."""
+    make()
+    flip(journal_of(), 3)
+    damaged = journal_of().read_bytes()
+
+    result = cli("verify", "demo", "--repair", "--yes")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("demo: repaired. 3 waypoint(s) kept, lost: 3. ")
+    aside = list(journal_of().parent.glob("journal-1.damaged-*"))
+    assert [path.read_bytes() for path in aside] == [damaged]
+    assert aside[0].name in result.stdout
+    assert cli("verify", "demo").exit_code == 0
+    assert [line.split("\t")[0] for line in cli("log", "demo").stdout.splitlines()] == [
+        "1",
+        "2",
+        "4",
+    ]
+    assert checkpoint("demo", {"went": "on"}) == 5
+
+
+def test_repair_as_json(cli: Callable[..., Any]) -> None:
+    """The same as one document; a run that is whole is not changed."""
     make()
     before = journal_of().read_bytes()
-    result = cli("verify", "--repair")
-    assert result.exit_code == 2
-    assert "not in this version" in result.stderr
+    whole = json.loads(cli("verify", "demo", "--repair", "--json").stdout)
+    assert (whole["repaired"], whole["lost"], whole["aside"]) == (False, [], [])
     assert journal_of().read_bytes() == before
+    assert "nothing to repair" in cli("verify", "demo", "--repair").stdout
+
+    flip(journal_of(), 3)
+    found = json.loads(cli("verify", "demo", "--repair", "--yes", "--json").stdout)
+
+    assert found["repaired"] is True
+    assert (found["run"], found["kept"], found["lost"]) == ("demo", [1, 2, 4], [3])
+    assert len(found["aside"]) == 1
+
+
+def test_repair_asks(cli: Callable[..., Any], terminal: Callable[..., Any]) -> None:
+    """Without a terminal it is refused; on one, no is no and yes is yes."""
+    make()
+    flip(journal_of(), 3)
+    before = journal_of().read_bytes()
+
+    for args in (["verify", "demo", "--repair"], ["verify", "--repair", "--yes"]):
+        assert cli(*args).exit_code == 2, args
+    assert cli("verify", "dem", "--repair", "--yes").exit_code == 3
+    assert terminal("verify", "demo", "--repair", typed="n\n").code == 1
+    assert journal_of().read_bytes() == before
+    shown = terminal("verify", "demo", "--repair", typed="y\n")
+    assert shown.code == 0
+    assert "damage:" in shown.text
+    assert cli("verify", "demo").exit_code == 0
 
 
 def test_an_unexpected_error_is_a_sentence_unless_debug(

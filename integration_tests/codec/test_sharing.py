@@ -274,9 +274,14 @@ def test_a_repeated_waypoint_keeps_its_references() -> None:
         run.checkpoint({"m": chat(60), "again": Shared(("m",), 60, [])}, "before")
         run.repeat("it waits")
     assert load("run")["again"] == chat(60)
+
+
+def test_a_process_that_repeats_what_another_has_saved_keeps_its_references() -> None:
     with open_run("run") as run:
-        run.repeat("it waits still")
-    assert load("run")["again"] == chat(60)
+        run.checkpoint({"m": chat(60), "again": Shared(("m",), 60, [])}, "before")
+    code = "from caravanserai import open_run\nwith open_run('run') as run: run.repeat('it waits')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert load("run", at=2)["again"] == chat(60)
 
 
 def test_show_prints_lists_and_not_references() -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import subprocess
 import sys
 import types
@@ -53,6 +54,20 @@ def test_fields_that_a_program_has_changed_come_back(message: Any, name: str, va
     if name in type(message).model_fields:
         message.__dict__[name] = value
     message.__pydantic_fields_set__.discard(name)
+    assert same(roundtrip([message] * 20), [message] * 20)
+
+
+@pytest.mark.parametrize("more", [{}, {"extra": 1}])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("additional_kwargs", collections.OrderedDict()), ("tool_calls", ()), ("name", False)],
+)
+def test_what_only_looks_like_a_default_comes_back_as_what_it_is(
+    name: str, value: Any, more: dict[str, Any]
+) -> None:
+    message = AIMessage("x", **more)
+    message.__dict__[name] = value
+    assert same(roundtrip(message), message)
     assert same(roundtrip([message] * 20), [message] * 20)
 
 

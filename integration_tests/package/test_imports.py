@@ -105,6 +105,7 @@ CORE = (
         "survey",
         "run",
         "verify",
+        "repair",
         "api",
         "resumable",
         "cli",

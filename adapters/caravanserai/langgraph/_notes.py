@@ -341,7 +341,11 @@ def _told(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
+        pass
+    try:
         return repr(value)
+    except Exception:  # noqa: BLE001  # a program's own method, or an integer too long for `str`
+        return type(value).__name__
 
 
 def error_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> Note:

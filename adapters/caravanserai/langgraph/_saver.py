@@ -30,6 +30,7 @@ from caravanserai.langgraph._invocations import (
 )
 from caravanserai.langgraph._thread import Loaded, Thread, part, thread_for
 from caravanserai_core.errors import Conflict, UsageError
+from caravanserai_core.pipeline import Started
 from caravanserai_core.stores import open_store
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 _MOST_THREADS: Final = 256
 """Threads whose index is kept; those not used for longest are read again when they are needed."""
 
-_FOLLOWER: Final = 0.002
-"""Seconds that writes wait for the sync of the checkpoint they lead to."""
+_FOLLOWER: Final = 0.001
+"""Seconds that writes wait for the checkpoint they lead to, which takes them along."""
 
 _LINGER: Final = 0.25
 """Seconds that an async task stays pending for it, so that `ainvoke` ends with all stored."""
@@ -359,16 +360,10 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target, thread = self._for_writes(config, task_id)
         assert target.checkpoint_id is not None
         with kept_by(self._invocations.opened()):
-            queued = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
-            try:
-                seq = queued.result()
-            finally:
-                thread.landed(target.ns, target.checkpoint_id)
-        if self._pause(target, thread, writes):
-            return
-        patience = self._patience(config, thread, target, writes, task_id)
-        if not thread.run.wait_durable(seq, patience):
-            thread.run.sync(seq)
+            waiting = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
+            if not self._pause(target, thread, writes):
+                patience = self._patience(config, thread, target, writes, task_id)
+                waiting.result(patience, sync=True)
 
     async def aput_writes(
         self,
@@ -382,28 +377,25 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         ns, checkpoint_id = target.ns, target.checkpoint_id
         invocation = self._invocations.opened()
         with kept_by(invocation):
-            queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
-
-        def finish() -> int:
-            try:
-                with kept_by(invocation):
-                    return queued.result()  # type: ignore[no-any-return]
-            finally:
-                thread.landed(ns, checkpoint_id)
-
-        work = queued.start(finish)
+            waiting = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
         if invocation is not None:
             invocation.check()
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
         lazy = invocation is not None and invocation.mode == "async" and not must
         lingers = invocation is not None and invocation.linger and not thread.has_deltas(ns)
+        patience = self._patience(config, thread, target, writes, task_id)
+
+        def finish() -> int:
+            with kept_by(invocation):
+                if self._pause(target, thread, writes):
+                    return 0
+                return waiting.result(patience, sync=not lazy)
+
+        work = Started(finish)
         if lazy and not lingers:
             return  # the next `put` cannot begin before: see `Invocation.linger`
         seq = await work
-        pauses = any(channel in ("__interrupt__", "__error__") for channel, _ in writes)
-        if pauses and await asyncio.to_thread(self._pause, target, thread, writes):
-            return
-        if must or not await thread.run.until_durable(seq, _LINGER if lazy else _FOLLOWER):
+        if lazy and not await thread.run.until_durable(seq, _LINGER):
             await asyncio.to_thread(thread.run.sync, seq)
 
     def _for_writes(self, config: RunnableConfig, task_id: str) -> tuple[Target, Thread]:
@@ -434,7 +426,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         writes: Sequence[tuple[str, Any]],
         task_id: str,
     ) -> float:
-        """Say how long writes wait for the sync of the checkpoint that they lead to."""
+        """Say how long writes wait for the checkpoint that they lead to."""
         if task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes):
             return 0.0
         # With one worker the checkpoint waits behind these very writes; with delta channels

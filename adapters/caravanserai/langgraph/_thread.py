@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from caravanserai_core.notes import Note
-    from caravanserai_core.pipeline import Queued
+    from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
@@ -145,8 +145,8 @@ class Thread:
                 self._branches.popitem(last=False)
 
     def writes_of(self, ns: str, checkpoint_id: str, state: dict[str, Any]) -> list[Write]:
-        """Read the pending writes of a checkpoint whose state is at hand."""
-        return self._writes(self._records_of(ns, checkpoint_id), checkpoint_id, ns, state)
+        """Read the pending writes of a checkpoint whose state is at hand; the index is current."""
+        return self._writes(self._indexed(ns, checkpoint_id), checkpoint_id, ns, state)
 
     def given(self) -> tuple[str, Any] | None:
         """Return the digest of the input that a job was begun with, and that input; or None."""
@@ -170,7 +170,7 @@ class Thread:
             self.index.catch_up()
             after = max(self.index.waypoints, default=0)
         meta: dict[str, Any] = {"digest": digest, "after": after}
-        self.run.entry(INPUT, value, lane="", meta=meta, durable=True).result()
+        self.run.entry(INPUT, value, lane="", meta=meta).result(0, sync=True)
         self._fresh_after = after
 
     def answer(self) -> str:
@@ -207,11 +207,8 @@ class Thread:
         loaded = self.newest("")
         if loaded is None:
             return
-        queued = self.put_writes("", loaded.stored.id, [("__resume__", value)], NULL_TASK, "")
-        try:
-            self.run.sync(queued.result())
-        finally:
-            self.landed("", loaded.stored.id)
+        writes = [("__resume__", value)]
+        self.put_writes("", loaded.stored.id, writes, NULL_TASK, "").result(0, sync=True)
 
     def forget(self) -> None:
         """Forget what is known of the thread: it was rewritten or deleted."""
@@ -241,7 +238,10 @@ class Thread:
         """Return the entries of a checkpoint with their bodies."""
         with self.lock:
             self.index.catch_up()
-            found = list(self.index.writes.get((ns, checkpoint_id), ()))
+            return self._indexed(ns, checkpoint_id)
+
+    def _indexed(self, ns: str, checkpoint_id: str) -> list[Record]:
+        found = list(self.index.writes.get((ns, checkpoint_id), ()))
         return [record if record.body is not None else self._whole(record) for record in found]
 
     def _whole(self, record: Record) -> Record:
@@ -384,8 +384,8 @@ class Thread:
         writes: Sequence[tuple[str, Any]],
         task: str,
         path: str,
-    ) -> Queued:
-        """Encode the writes of a task and give them their place; call `landed` afterwards."""
+    ) -> Waiting:
+        """Encode the writes of a task; the next record of the thread takes them along."""
         key = (ns, checkpoint_id)
         with self._flight:
             self._flying[key] = self._flying.get(key, 0) + 1
@@ -401,7 +401,7 @@ class Thread:
                 meta = {"checkpoint": checkpoint_id, "task": task, "path": path}
                 tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
                 lines = _notes.task_lines(told, tasks)
-                queued = self.run.entry(
+                waiting = self.run.entry(
                     WRITES, data, say=lines.get(task, ("", ""))[1], lane=ns, meta=meta
                 )
                 before = self._told.setdefault(key, _Told([], {}))
@@ -410,24 +410,18 @@ class Thread:
                 self._told.move_to_end(key)
                 if len(self._told) > _MOST_TOLD:
                     self._told.popitem(last=False)
-        except BaseException as error:
-            self.landed(ns, checkpoint_id)
-            if isinstance(error, UnserialisableState):
-                raise _by_channel(error, writes) from None
-            raise
-        return queued
-
-    def landed(self, ns: str, checkpoint_id: str) -> None:
-        """Take note that writes stand in the journal, or failed."""
-        key = (ns, checkpoint_id)
-        with self._flight:
-            left = self._flying.pop(key, 1) - 1
-            if left:
-                self._flying[key] = left
-            self._flight.notify_all()
+        except UnserialisableState as error:
+            raise _by_channel(error, writes) from None
+        finally:
+            with self._flight:
+                left = self._flying.pop(key, 1) - 1
+                if left:
+                    self._flying[key] = left
+                self._flight.notify_all()
+        return waiting
 
     def wait_for_writes(self, ns: str, checkpoint_id: str | None) -> None:
-        """Wait until the writes of a checkpoint's tasks stand in front of its child.
+        """Wait until the writes of a checkpoint's tasks have their place in front of its child.
 
         Else a crash right after the child would find tasks that seem not to have run (langgraph
         1.2.24 orders one `put` after the other, but not `put_writes`).

@@ -111,22 +111,31 @@ def call_text(name: object, arguments: Mapping[str, Any]) -> str:
     return code(f"{one_line(str(name), 60)}({shown})")
 
 
+_MOST: Final = 10**40
+
+
 def _argument(value: object) -> str:
     text = _plain(value)
     return text if len(text) <= _ARGUMENT else "…"
 
 
-def _plain(value: object) -> str:
+def _plain(value: object, levels: int = 3) -> str:
     if isinstance(value, str):
         return '"' + one_line(value, _ARGUMENT + 1).replace('"', "'") + '"'
+    if isinstance(value, int) and not -_MOST < value < _MOST:
+        return f"an integer of {value.bit_length()} bits"  # `str` refuses the largest
     if value is None or isinstance(value, (bool, int, float)):
         return str(value)
+    if isinstance(value, (Mapping, list, tuple)) and value and not levels:
+        return "…"
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{_plain(k)}: {_plain(v)}" for k, v in list(value.items())[:6]) + "}"
-        )
+        items = [
+            f"{_plain(key, levels - 1)}: {_plain(item, levels - 1)}"
+            for key, item in list(value.items())[:6]
+        ]
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_plain(item) for item in value[:6]) + "]"
+        return "[" + ", ".join(_plain(item, levels - 1) for item in value[:6]) + "]"
     return type(value).__name__
 
 
