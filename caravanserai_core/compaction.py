@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai_core import codec, delta, patching, reading, survey
 from caravanserai_core.errors import UsageError
 from caravanserai_core.lane import Lane, Patch, Prepared
-from caravanserai_core.notes import Note, render
+from caravanserai_core.notes import recorded
 from caravanserai_core.opening import legacy_draft, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record
@@ -79,12 +79,6 @@ def generation(opening: Record) -> int:
     """Return how often the journal was replaced, counted from 1, given an `open` record of it."""
     found = opening.head.get("generation")
     return found if type(found) is int else 1
-
-
-def note_text(record: Record) -> str:
-    """Return the note of a waypoint's record as it is rendered."""
-    note = Note.from_json(record.head.get("note", ""))
-    return render(record.waypoint, record.head["time"], note)
 
 
 def rewrite(
@@ -169,10 +163,12 @@ def copy_run(
     target.replace(new_run_id, None, 1, seal)
     heads = survey.records(target, new_run_id, bodies=False)
     points = [record for record in heads if record.kind == "waypoint"]
+    copied = target.recent(new_run_id)
+    framework = reading.opening(copied.opening).framework if copied is not None else None
     # The live note follows the main lane: its notes come last.
     for record in sorted(points, key=lambda point: (point.lane == "", point.waypoint)):
         name = f"waypoint-{record.waypoint}.md"
-        target.put_note(new_run_id, Shown(name, note_text(record), None))
+        target.put_note(new_run_id, Shown(name, recorded(record.head, new_run_id, framework), None))
     return len(points)
 
 

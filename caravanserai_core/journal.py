@@ -18,7 +18,7 @@ from caravanserai_core.derive import derive
 from caravanserai_core.durability import Durability
 from caravanserai_core.errors import Conflict, JournalDamaged, StoreFailed, UsageError
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
-from caravanserai_core.notes import Note, render
+from caravanserai_core.notes import Note, foot, render
 from caravanserai_core.opening import legacy_draft, open_body, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
@@ -97,6 +97,7 @@ class Journal:
         turns: the queue in which all work on it is done.
         adapter: what writes it, for the `open` record of a new run.
         goal: what it is for, likewise.
+        framework: name and version of the adapter's framework, likewise.
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
     """
 
@@ -105,6 +106,7 @@ class Journal:
         self.run_id = run_id
         self.adapter = "python"
         self.goal: str | None = None
+        self.framework: str | None = None
         self.turns = Turns()
         # Notes that are ready and not written yet; None: each is written with its record.
         self._ready: dict[str, str] | None = None
@@ -189,7 +191,7 @@ class Journal:
         self._run = compaction.identity(found.opening)
         self._generation = compaction.generation(found.opening)
         first = reading.opening(found.opening)
-        self.adapter, self.goal = first.adapter, first.goal
+        self.adapter, self.goal, self.framework = first.adapter, first.goal, first.framework
         if found.chain and found.chain[-1].lane == "":
             self._take_in(found.chain[-1])
             for record in found.since:
@@ -405,7 +407,7 @@ class Journal:
             if meta:
                 fields["meta"] = meta
             number = self._newest + 1
-            text = render(number, time, told)
+            text = render(number, time, told, foot=self._foot(number))
             fields["note"] = told.to_json()
             if type(fields["note"]) is not str:
                 # A plain note is its own text; how sections are laid out may change one day.
@@ -828,7 +830,8 @@ class Journal:
         if self._tail is None or not number:
             return None
         live = self._live(()) if self._since else None
-        return Shown(f"waypoint-{number}.md", render(number, time, note), live)
+        text = render(number, time, note, foot=self._foot(number))
+        return Shown(f"waypoint-{number}.md", text, live)
 
     def defer_notes(self) -> None:
         """Let notes be written a moment after their records, by another thread."""
@@ -847,10 +850,14 @@ class Journal:
         return self._tail, notes, self.shown_now()
 
     def _live(self, more: tuple[str, ...]) -> str:
-        return render(*self._shown, since=(*self._since, *more)[-_LIVE_LINES:])
+        since = (*self._since, *more)[-_LIVE_LINES:]
+        return render(*self._shown, since=since, foot=self._foot(self._shown[0]))
 
     def _open_body(self) -> bytes:
-        return open_body(self.run_id, self.adapter, self.goal, self._legacy)
+        return open_body(self.run_id, self.adapter, self.goal, self._legacy, self.framework)
+
+    def _foot(self, number: int) -> str | None:
+        return foot(self.run_id, self.framework, number)
 
     def _snapshot(self) -> Draft:
         """Carry into a new segment what is still alive in the old one.

@@ -24,7 +24,13 @@ def writer() -> str:
     return _nonce
 
 
-def open_body(run_id: str, adapter: str, goal: str | None, legacy: Legacy | None) -> bytes:
+def open_body(
+    run_id: str,
+    adapter: str,
+    goal: str | None,
+    legacy: Legacy | None,
+    framework: str | None = None,
+) -> bytes:
     """Return the body of a run's first record: what it is, and the command that started it.
 
     Args:
@@ -32,6 +38,7 @@ def open_body(run_id: str, adapter: str, goal: str | None, legacy: Legacy | None
         adapter: what writes it.
         goal: what it is for, if that was given.
         legacy: what release 0.2.0 left of it, if it did.
+        framework: name and version of the framework that the adapter is for.
     """
     data: dict[str, Any] = {
         "run_id": run_id,
@@ -41,6 +48,8 @@ def open_body(run_id: str, adapter: str, goal: str | None, legacy: Legacy | None
         "pid": os.getpid(),
         "host": os.uname().nodename if hasattr(os, "uname") else "",
     }
+    if framework is not None:
+        data["framework"] = framework
     if goal is not None:
         data["goal"] = goal
     if legacy is not None:

@@ -109,12 +109,14 @@ class Pipeline:
         store: where it lives.
         run_id: its name.
         adapter: what writes it, if it is new.
+        framework: name and version of the adapter's framework.
     """
 
-    def __init__(self, store: Store, run_id: str, adapter: str) -> None:
+    def __init__(self, store: Store, run_id: str, adapter: str, framework: str) -> None:
         self.store = store
         self.run_id = run_id
         self._adapter = adapter
+        self._framework = framework
         self._journal = journal_for(store, run_id)
         self._journal.defer_notes()
         self._lock = threading.Lock()
@@ -134,6 +136,7 @@ class Pipeline:
         """Say what a run that does not exist yet is for."""
         self._journal.adapter = self._adapter
         self._journal.goal = goal
+        self._journal.framework = self._framework
 
     # ------------------------------------------------------------------ reading
 

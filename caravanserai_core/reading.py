@@ -100,6 +100,7 @@ class Opening(NamedTuple):
         argv: the command that started it.
         folder: the working folder of that command.
         imported: what release 0.2.0 had left, `{"from", "waypoints", "folder"}`, or None.
+        framework: name and version of the framework it was begun with, or None.
     """
 
     run_id: str
@@ -108,6 +109,7 @@ class Opening(NamedTuple):
     argv: list[str]
     folder: str
     imported: dict[str, Any] | None
+    framework: str | None
 
 
 def opening(record: Record, run_id: str | None = None) -> Opening:
@@ -134,6 +136,7 @@ def opening(record: Record, run_id: str | None = None) -> Opening:
             data.get("argv") or [],
             data.get("cwd") or "",
             data.get("imported"),
+            data.get("framework"),
         )
     except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise JournalDamaged(f"an open record cannot be read: {error!r}", offset=0) from None

@@ -15,7 +15,7 @@ from caravanserai_core.stores.base import Bad, Sealed, Tail
 from caravanserai_core.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from caravanserai_core.stores.base import Store
 
@@ -59,9 +59,9 @@ def repair(store: Store, run_id: str) -> Repaired:
         return Repaired(run_id, damaged=False, kept=[], lost=[], aside=[])
     found: _Found | None = None
 
-    def seal() -> Sealed:
+    def seal(items: Iterator[Record | Bad]) -> Sealed:
         nonlocal found
-        found = _Found(store, run_id)
+        found = _Found(store, run_id, items)
         return found.sealed()
 
     aside = store.mend(run_id, seal, {finding.where for finding in damage})
@@ -77,10 +77,10 @@ class _Found:
         kept: numbers of the waypoints that load.
     """
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str, items: Iterator[Record | Bad]) -> None:
         self._store = store
         self._run_id = run_id
-        self._records = _in_order(_whole(store, run_id))
+        self._records = _in_order(_whole(store, run_id, items))
         for record in self._records:
             if record.kind == "open":
                 reading.opening(record, run_id)  # of this run, and of a version known here
@@ -136,12 +136,12 @@ class _Found:
         ).sealed
 
 
-def _whole(store: Store, run_id: str) -> Iterable[Record]:
+def _whole(store: Store, run_id: str, items: Iterator[Record | Bad]) -> Iterator[Record]:
     """Yield the records that are whole, but for those of an append that never was."""
     torn: Bad | None = None
     for item in survey.survey(store, run_id, bodies=False):
         torn = item if isinstance(item, Bad) and not item.complete else None
-    for item in store.scan(run_id, bodies=True):
+    for item in items:
         if isinstance(item, Bad):
             continue
         if torn is not None:

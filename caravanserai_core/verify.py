@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai_core import codec, patching, reading, survey
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.journal import Journal
-from caravanserai_core.notes import Note, render
+from caravanserai_core.notes import recorded
 from caravanserai_core.records import Malformed, Record
 from caravanserai_core.stores.base import Bad, Shown
 
@@ -95,6 +95,7 @@ class _Check:
         self.findings: list[Finding] = []
         self._where = store.where(run_id)
         self._last = 0
+        self._framework: str | None = None
         # By lane: the waypoints since its full record, and the newest state.
         self._trees: dict[str, tuple[set[int], Any]] = {}
 
@@ -123,7 +124,7 @@ class _Check:
             self.find("edited", what, offset, where)
         try:
             if record.kind == "open":
-                reading.opening(record, self.run_id)
+                self._framework = reading.opening(record, self.run_id).framework
                 self._trees.clear()
             elif record.kind == "waypoint":
                 self._waypoint(record)
@@ -164,7 +165,9 @@ class _Check:
         text = self.store.get_note(self.run_id, name)
         if text is None:
             self.find("note", f"{name} is missing; `caravanserai show` writes it again")
-        elif text != note_text(record) and not _taken_over(self.store, self.run_id, record):
+        elif text != recorded(record.head, self.run_id, self._framework) and not _taken_over(
+            self.store, self.run_id, record
+        ):
             self.find("note", f"{name} was edited by hand; the journal has the note as it was")
 
 
@@ -172,12 +175,6 @@ def _taken_over(store: Store, run_id: str, record: Record) -> bool:
     """Say whether the note beside this waypoint is one that release 0.2.0 wrote."""
     old = store.legacy(run_id)
     return old is not None and record.waypoint <= old.number
-
-
-def note_text(record: Record) -> str:
-    """Return the note of a waypoint's record as it is rendered."""
-    note = Note.from_json(record.head.get("note", ""))
-    return render(record.waypoint, record.head["time"], note)
 
 
 def renew_notes(store: Store, run_id: str) -> None:
@@ -197,7 +194,8 @@ def renew_notes(store: Store, run_id: str) -> None:
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
                 if store.get_note(run_id, name) is None and not _taken_over(store, run_id, record):
-                    store.put_note(run_id, Shown(name, note_text(record), expected))
+                    text = recorded(record.head, run_id, journal.framework)
+                    store.put_note(run_id, Shown(name, text, expected))
                     stale = True
         if stale:
             store.put_note(run_id, shown)

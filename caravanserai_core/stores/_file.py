@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.records import Record
+    from caravanserai_core.stores.base import Salvage
 
 _log = logging.getLogger("caravanserai")
 
@@ -120,7 +121,7 @@ class FileStore(Store):
     ) -> Appended:
         return self._write(run_id, known, seal, lambda w, lock: w.replace(lock, known, epoch, seal))
 
-    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+    def mend(self, run_id: str, seal: Salvage, damaged: Container[str]) -> list[str]:
         path = self.folder(run_id)
         lock = RunLock(self._files, self.root, path, self.timeout, create=False)
         with lock as fd:

@@ -24,6 +24,8 @@ from caravanserai_core.stores.base import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
+    from caravanserai_core.stores.base import Salvage
+
 
 class MemoryStore(Store):
     """Runs that live as long as this object. The same promises, but for the disk."""
@@ -86,9 +88,9 @@ class MemoryStore(Store):
                 self._show(run_id, sealed.shown)
             return Appended(self._tails[run_id], places)
 
-    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
-        tail = self._tails.get(run_id)
-        self.replace(run_id, tail, tail.epoch if tail is not None else 1, lambda *_: seal())
+    def mend(self, run_id: str, seal: Salvage, damaged: Container[str]) -> list[str]:
+        tail, items = self._tails.get(run_id), self.scan(run_id, bodies=True)
+        self.replace(run_id, tail, tail.epoch if tail is not None else 1, lambda *_: seal(items))
         return []  # memory holds no damage
 
     def _refuse_stale(self, run_id: str, tail: Tail | None, epoch: int) -> None:

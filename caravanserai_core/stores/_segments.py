@@ -187,6 +187,17 @@ class RunFolder:
             for fd in opened:
                 close(self.files, fd)
 
+    def salvage(self, segments: list[int]) -> Iterator[Record | Bad]:
+        """Yield all that can be read of some segments, whatever is missing between them."""
+        for segment in segments:
+            fd = self.open_segment(segment, READ)
+            try:
+                size = self.files.fstat(fd).st_size
+                name = segment_path(self.path, segment)
+                yield from scan(self.reader(fd), segment, name, 0, size, bodies=True)
+            finally:
+                close(self.files, fd)
+
     def _open_all(self, first: int) -> list[int]:
         """Open all segments from `first` on before any is read.
 

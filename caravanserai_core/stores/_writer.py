@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from caravanserai_core.stores._seam import Files
+    from caravanserai_core.stores.base import Salvage
 
 _log = logging.getLogger("caravanserai")
 
@@ -379,16 +380,16 @@ class RunWriter(RunFolder):
             write_notes(self.files, self.path, sealed.shown)
         return Appended(_tail(sealed, Mark(1, len(blob))), places)
 
-    def mend(self, lock: int, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+    def mend(self, lock: int, seal: Salvage, damaged: Container[str]) -> list[str]:
         """Put another journal in the place of a damaged one; see `Store.mend`."""
         try:
             self._settle(lock)
-            sealed = seal()
+            segments = self.segments_behind(0)[::-1]
+            sealed = seal(self.salvage(segments))
             blob, _ = _layout(sealed, 1, 0)
-            segments = self.segments_behind(0)
             named = [n for n in segments if segment_path(self.path, n) in damaged]
             aside: list[str] = []
-            for segment in reversed(named or segments):
+            for segment in named or segments:
                 fd = self.open_segment(segment, READ)
                 try:
                     aside.append(self._keep_damaged(segment, fd, 0, sync=True))

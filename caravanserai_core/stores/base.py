@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from caravanserai_core.records import Record
 
+    Salvage = Callable[[Iterator["Record | Bad"]], "Sealed"]
+
 SELF: Final = object()
 """A line whose `loc` is its own place."""
 
@@ -312,7 +314,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def mend(self, run_id: str, seal: Callable[[], Sealed], damaged: Container[str]) -> list[str]:
+    def mend(self, run_id: str, seal: Salvage, damaged: Container[str]) -> list[str]:
         """Put other records in the place of a damaged journal, as `replace` does.
 
         What is damaged is kept beside it, durably, before the new journal takes its place; notes
@@ -320,7 +322,8 @@ class Store(ABC):
 
         Args:
             run_id: the run; it exists.
-            seal: called while nobody can write; returns all lines of the new journal.
+            seal: called while nobody can write, with all that can be read of the run, also behind
+                what is missing; returns all lines of the new journal.
             damaged: where the damage is, as `Bad.path` and `place_of` name it.
 
         Returns:

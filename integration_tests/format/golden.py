@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 from zoneinfo import ZoneInfo
 
-from caravanserai import Note, checkpoint, open_run, register_type
+from caravanserai import Note, open_run, register_type
 from caravanserai_core.records import FORMAT
 from caravanserai_core.stores import _file
 
@@ -110,7 +110,20 @@ def steady() -> list[Any]:
     ]
 
 
-RUNS = {"small": small, "typed": typed, "growing": growing, "steady": steady}
+def noted() -> list[Any]:
+    """States that come with metadata; the last one is repeated."""
+    return [{"n": n, "log": ["x" * 90] * n} for n in range(1, 4)]
+
+
+RUNS = {"small": small, "typed": typed, "growing": growing, "steady": steady, "noted": noted}
+
+REMOVED = "compacted"
+"""A run like `growing` of which a part was removed."""
+
+
+def stays(number: int) -> bool:
+    """Say whether a waypoint of that run was kept."""
+    return number % 5 == 0 or 30 < number < 45
 
 
 def make(folder: Path) -> None:
@@ -125,9 +138,17 @@ def make(folder: Path) -> None:
     )
     for patch in machine:
         patch.start()
-    for name, states in RUNS.items():
+    for name, states in {**RUNS, REMOVED: growing}.items():
+        run = open_run(name, store=folder)
         for number, state in enumerate(states(), 1):
-            checkpoint(name, state, f"step {number}", store=folder)
+            meta = {"step": number, "source": "loop"} if name == "noted" else None
+            run.checkpoint(state, f"step {number}", meta=meta)
+    run.entry("tool", 1)
+    run.compact(lambda record: stays(record.waypoint) if record.kind == "waypoint" else None)
+    run.checkpoint({"on": 1}, "step 61")
+    with open_run("noted", store=folder) as noted_run:
+        noted_run.entry("write", {"a": 1}, meta={"task": "t"}, durable=False)
+        noted_run.repeat("paused", meta={"source": "pause"})
     with open_run("small", store=folder) as run:
         run.entry("tool", {"args": (1,)}, say="A tool began.")
         run.remark("Because it was asked for.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict, deque
+from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -391,6 +393,8 @@ class Thread:
             self._flying[key] = self._flying.get(key, 0) + 1
         try:
             with self.lock:
+                if not self.run.exists:
+                    self.run.begin(None)  # before the checkpoint that they belong to
                 known = self._known.get(ns)
                 lists = known.lists if known is not None and known.id == checkpoint_id else None
                 told = [
@@ -451,12 +455,18 @@ _shared: WeakValueDictionary[tuple[object, str], Thread] = WeakValueDictionary()
 _shared_lock = threading.Lock()
 
 
+@cache
+def _framework() -> str:
+    """Return what runs are made with, as their notes say it."""
+    return f"LangGraph {version('langgraph')}"
+
+
 def thread_for(store: Store, run_id: str) -> Thread:
     """Return this process's one object for a thread: two savers on it see each other's steps."""
     with _shared_lock:
         found = _shared.get((store.key, run_id))
         if found is None:
-            found = Thread(Pipeline(store, run_id, "langgraph"))
+            found = Thread(Pipeline(store, run_id, "langgraph", _framework()))
             _shared[(store.key, run_id)] = found
     return found
 
