@@ -163,12 +163,20 @@ class _Check:
     def _note(self, record: Record) -> None:
         name = f"waypoint-{record.waypoint}.md"
         text = self.store.get_note(self.run_id, name)
+        expected = recorded(record.head, self.run_id, self._framework)
         if text is None:
             self.find("note", f"{name} is missing; `caravanserai show` writes it again")
-        elif text != recorded(record.head, self.run_id, self._framework) and not _taken_over(
-            self.store, self.run_id, record
-        ):
+        elif text == expected or _taken_over(self.store, self.run_id, record):
+            return
+        elif _unfinished(text, expected):
+            self.find("note", f"{name} is unfinished; `caravanserai show` writes it again")
+        else:
             self.find("note", f"{name} was edited by hand; the journal has the note as it was")
+
+
+def _unfinished(text: str, expected: str) -> bool:
+    """Say whether a note is what a process left that was killed while it wrote it."""
+    return len(text) < len(expected) and expected.startswith(text)
 
 
 def _taken_over(store: Store, run_id: str, record: Record) -> bool:
@@ -178,7 +186,7 @@ def _taken_over(store: Store, run_id: str, record: Record) -> bool:
 
 
 def renew_notes(store: Store, run_id: str) -> None:
-    """Write notes again that are missing beside the journal, and the live note if it is stale.
+    """Write notes again that are missing or unfinished, and the live note if it is stale.
 
     Never raises for a store that cannot be written, or a journal that cannot be read.
     """
@@ -193,8 +201,10 @@ def renew_notes(store: Store, run_id: str) -> None:
         for record in survey.records(store, run_id, bodies=False):
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
-                if store.get_note(run_id, name) is None and not _taken_over(store, run_id, record):
-                    text = recorded(record.head, run_id, journal.framework)
+                text = recorded(record.head, run_id, journal.framework)
+                there = store.get_note(run_id, name)
+                gone = there is None or _unfinished(there, text)
+                if gone and not _taken_over(store, run_id, record):
                     store.put_note(run_id, Shown(name, text, expected))
                     stale = True
         if stale:

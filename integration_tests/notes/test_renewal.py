@@ -48,6 +48,21 @@ def test_missing_notes_are_written_again(store: FileStore) -> None:
         assert verify(store, "run").findings == []
 
 
+@pytest.mark.parametrize("left", [0, 1, 40])
+def test_a_note_that_was_not_written_to_its_end_is_written_again(
+    store: FileStore, left: int
+) -> None:
+    """A process may be killed between creating the file and filling it."""
+    before = notes()
+    (FOLDER / "waypoint-2.md").write_text(before["waypoint-2.md"][:left])
+    assert [f.what.split(";")[0] for f in verify(store, "run").findings] == [
+        "waypoint-2.md is unfinished"
+    ]
+    renew_notes(store, "run")
+    assert notes() == before
+    assert verify(store, "run").findings == []
+
+
 def test_stale_live_note_is_renewed(store: FileStore) -> None:
     """What a process left that was killed before its note was written."""
     before = notes()

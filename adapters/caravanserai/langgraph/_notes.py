@@ -78,6 +78,8 @@ class Step(NamedTuple):
         seen: versions that each node has seen.
         seen_before: versions that they had seen before, where that is known.
         done: what the tasks that led here did, a line each.
+        ns: checkpoint namespace; "" where it is not of a subgraph.
+        taken_up: the checkpoint before was written by another process, and its nodes run now.
     """
 
     source: str
@@ -86,6 +88,8 @@ class Step(NamedTuple):
     seen: Mapping[str, Mapping[str, Any]]
     seen_before: Mapping[str, Mapping[str, Any]]
     done: list[str]
+    ns: str = ""
+    taken_up: bool = False
 
 
 # ---------------------------------------------------------------------- what comes next
@@ -155,7 +159,9 @@ def task_lines(writes: Iterable[Write], tasks: Any) -> dict[str, tuple[str, str]
 
 def in_order(lines: Iterable[tuple[str, str]]) -> list[str]:
     """Return the lines of tasks in the order in which LangGraph applies what they wrote."""
-    told = [line for _, line in sorted(lines, key=lambda item: item[0]) if line]
+    # The tasks of a flow come before the flow itself.
+    ordered = sorted(lines, key=lambda item: (not _CALL.match(item[0]), item[0]))
+    told = [line for _, line in ordered if line]
     if len(told) > _MOST_NODES:
         more = len(told) - _MOST_NODES
         told = [*told[:_MOST_NODES], f"and {more} more tasks of the same step."]
@@ -186,7 +192,8 @@ def _task_line(node: str, writes: list[Write]) -> str:
             values.append(f"{code(write.channel)} = {value_text(value)}")
     if values:
         told.append(f"wrote {listed(values)}")
-    told.extend(f"returned {value_text(w.value)}" for w in writes if w.channel == "__return__")
+    ends = ("__return__", "__end__")
+    told.extend(f"returned {value_text(w.value)}" for w in writes if w.channel in ends)
     sends = [w.value for w in writes if w.channel == "__pregel_tasks" and hasattr(w.value, "node")]
     if sends and not any("called" in part for part in told):
         told.append(f"started {counted(str(send.node) for send in sends)}")
@@ -242,10 +249,12 @@ def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, 
         lines = ["The run branches off here, from an earlier checkpoint."]
     else:
         lines = done or [_ran_line(step)]
+    picked_up = "**Picked up by another process.** " if step.taken_up else ""
     together = " ".join(lines)
-    short = len(lines) == 1 or len(together) <= _TOGETHER
+    short = len(lines) == 1 or (len(lines) == 2 and len(together) <= _TOGETHER)
+    story = together if short else f"{len(lines)} tasks ran in one step."
     note = Note(
-        together if short else f"{len(lines)} tasks ran in one step.",
+        f"{picked_up}{inside(step.ns, story)}",
         happened=() if short else lines,
         next=_next_lines(step, nodes),
         so_far=list(so_far)[-_SO_FAR:],
@@ -254,12 +263,22 @@ def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, 
     return note, [line for line in lines if line != _BEGAN]
 
 
+def inside(ns: str, story: str) -> str:
+    """Say first which subgraph a story is about, if it is about one."""
+    nodes = [part.partition(":")[0] for part in ns.split("|") if part]
+    if not nodes:
+        return story
+    return f"Inside {' → '.join(code(node) for node in nodes)}, {story[:1].lower()}{story[1:]}"
+
+
 def _next_lines(step: Step, nodes: list[str]) -> list[str]:
     if nodes:
         return [f"{'Node' if len(set(nodes)) == 1 else 'Nodes'} {counted(nodes)}."]
     if step.source == "input" or "__start__" in step.values:
-        return ["The graph begins."]
-    return [] if step.source != "loop" else ["Nothing: the graph has come to its end."]
+        return [f"The {'subgraph' if step.ns else 'graph'} begins."]
+    if step.source != "loop":
+        return []
+    return [f"Nothing: the {'subgraph' if step.ns else 'graph'} has come to its end."]
 
 
 def _input_line(step: Step) -> str:
@@ -270,7 +289,8 @@ def _input_line(step: Step) -> str:
             told = messages_given(item)
             said = listed([given_text(message) for message in told])
             parts.append(said or f"{code(str(key))} = {value_text(item)}")
-    return f"The run was given its input: {listed(parts) or value_text(value)}."
+    who = "subgraph" if step.ns else "run"
+    return f"The {who} was given its input: {listed(parts) or value_text(value)}."
 
 
 def _ran_line(step: Step) -> str:
@@ -305,10 +325,42 @@ def questions(writes: Iterable[Write]) -> list[Write]:
     return list(found.values())
 
 
-def pause_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> Note:
+class Stop(NamedTuple):
+    """Where a step of the graph stopped, for a question or an error.
+
+    Attributes:
+        writes: what the tasks of the step wrote.
+        lines: what those that are over did, a line each.
+        tasks: the pushed tasks of the checkpoint, to name their nodes.
+        so_far: what earlier checkpoints of the lane told.
+        ns: checkpoint namespace.
+        goal: what the run is for.
+    """
+
+    writes: Sequence[Write]
+    lines: list[str]
+    tasks: Any
+    so_far: Iterable[str]
+    ns: str
+    goal: str | None
+
+    def note(self, summary: str, next_: Iterable[str], own: Iterable[str]) -> Note:
+        """Build the note; `own` are the nodes that the summary is about."""
+        about = [f"Node {code(node)} " for node in own]
+        others = [line for line in self.lines if not line.startswith(tuple(about))]
+        return Note(
+            summary,
+            happened=others,
+            next=next_,
+            so_far=list(self.so_far)[-_SO_FAR:],
+            goal=self.goal,
+        )
+
+
+def pause_note(stop: Stop) -> Note:
     """Tell what a graph waits for: the values that its nodes passed to `interrupt`."""
-    waiting = questions(writes)
-    nodes = [node for write in waiting if (node := node_of(write.path, tasks))]
+    waiting = questions(stop.writes)
+    nodes = [node for write in waiting if (node := node_of(write.path, stop.tasks))]
     who = f"Node {counted(nodes)}" if nodes else "The graph"
     values = {
         getattr(item, "id", index): getattr(item, "value", item)
@@ -316,14 +368,17 @@ def pause_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> No
         for item in (write.value if isinstance(write.value, (list, tuple)) else [write.value])
     }
     asked = "\n\n".join(_question(value) for value in values.values())
-    verb = "stopped and asks" if len(waiting) < 2 else "stopped and ask"
-    return Note(
-        f"**Waiting for a person.** {who} {verb} before going on:\n\n{asked}",
-        next=[
+    one = len(waiting) < 2
+    story = f"{who} {'stopped and asks' if one else 'stopped and ask'} before going on"
+    does = "it does" if one else "they do"
+    return stop.note(
+        f"**Waiting for a person.** {inside(stop.ns, story)}:\n\n{asked}",
+        [
             "A person answers: invoke the graph again with `Command(resume=…)`.",
-            f"{who} starts again **from its first line**: what comes before the question, twice.",
+            f"{who} {'starts' if one else 'start'} again **from the first line**: what {does} "
+            f"before the question, {does} twice.",
         ],
-        so_far=list(so_far)[-_SO_FAR:],
+        nodes,
     )
 
 
@@ -348,13 +403,13 @@ def _told(value: Any) -> str:
         return type(value).__name__
 
 
-def error_note(writes: Sequence[Write], tasks: Any, so_far: Iterable[str]) -> Note:
+def error_note(stop: Stop) -> Note:
     """Tell that a node raised, and how to go on."""
-    failed = [write for write in writes if write.channel == "__error__"][-1:]
-    node = node_of(failed[0].path, tasks) if failed else ""
+    failed = [write for write in stop.writes if write.channel == "__error__"][-1:]
+    node = node_of(failed[0].path, stop.tasks) if failed else ""
     who = f"Node {code(node)}" if node else "A task"
-    return Note(
-        f"**{who} failed:** {_error_text(failed)}.",
-        next=[f"{who} runs again when the graph is invoked with `None` as its input."],
-        so_far=list(so_far)[-_SO_FAR:],
+    return stop.note(
+        f"**{inside(stop.ns, who)} failed:** {_error_text(failed)}.",
+        [f"{who} runs again when the graph is invoked with `None` as its input."],
+        [node] if node else [],
     )

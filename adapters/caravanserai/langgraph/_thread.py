@@ -21,7 +21,7 @@ from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from caravanserai_core.notes import Note
     from caravanserai_core.pipeline import Queued, Waiting
@@ -65,12 +65,14 @@ class _Known(NamedTuple):
         state: its channel values, versions, and so on.
         meta: what stands in its record's head.
         lists: its lists, as they were encoded; None where it was read.
+        read: another process, or this one in another life, wrote it.
     """
 
     id: str
     state: Mapping[str, Any]
     meta: dict[str, Any]
     lists: Lists | None
+    read: bool = False
 
 
 class _Told(NamedTuple):
@@ -283,7 +285,7 @@ class Thread:
                 return
             record = loaded.stored.record
             meta = {key: item for key, item in record.head["meta"].items() if key != "pause"}
-            self._known[ns] = _Known(loaded.stored.id, loaded.state, meta, None)
+            self._known[ns] = _Known(loaded.stored.id, loaded.state, meta, None, read=True)
             tasks = loaded.state["channel_values"].get("__pregel_tasks")
             lines_of = _notes.task_lines(loaded.writes, tasks)
             self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
@@ -371,6 +373,8 @@ class Thread:
             state["versions_seen"],
             known.get("versions_seen", {}),
             _notes.in_order(told.lines.values()) if told is not None else [],
+            ns,
+            source == "loop" and before is not None and before.id == parent and before.read,
         )
         lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
         note, news = _notes.note_of(step, lines, self.run.goal)
@@ -444,11 +448,11 @@ class Thread:
             writes = told.writes if told is not None else []
             tasks = known.state["channel_values"].get("__pregel_tasks")
             lines = self._so_far.get(ns, ())
-            note: Callable[..., Note] = (
-                _notes.pause_note if kind == "interrupt" else _notes.error_note
-            )
+            done = _notes.in_order(told.lines.values()) if told is not None else []
+            stop = _notes.Stop(writes, done, tasks, lines, ns, self.run.goal)
+            note = _notes.pause_note(stop) if kind == "interrupt" else _notes.error_note(stop)
             meta = {**known.meta, "pause": kind}
-            return self.run.repeat(note(writes, tasks, lines), lane=ns, meta=meta)
+            return self.run.repeat(note, lane=ns, meta=meta)
 
 
 _shared: WeakValueDictionary[tuple[object, str], Thread] = WeakValueDictionary()

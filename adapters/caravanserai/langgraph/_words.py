@@ -168,4 +168,4 @@ def counted(names: Iterable[str]) -> str:
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-    return listed([code(n) if c == 1 else f"{code(n)} {c} times" for n, c in counts.items()])
+    return listed([code(n) if c == 1 else f"{code(n)} ({c} times)" for n, c in counts.items()])
