@@ -28,16 +28,22 @@ class Work(Protocol):
     def __init__(self, count: int) -> None: ...
 
     def build(self) -> Any:
-        """Return the graph, not compiled or compiled anew for each saver."""
+        """Return what compiles the graph when it is called with a checkpointer."""
 
     def check(self, values: Any) -> bool:
         """Say whether these are the values at the end."""
+        ...
 
 
 class _Small(TypedDict):
     step: int
     note: str
     total: int
+
+
+def _count(state: _Small) -> Any:
+    step = state["step"] + 1
+    return {"step": step, "note": text(step, 60), "total": state["total"] + step}
 
 
 class Nodes:
@@ -49,13 +55,9 @@ class Nodes:
         self.first = {"step": 0, "note": "", "total": 0}
 
     def build(self) -> Any:
-        def node(state: _Small) -> Any:
-            step = state["step"] + 1
-            return {"step": step, "note": text(step, 60), "total": state["total"] + step}
-
         builder = StateGraph(_Small)
         for name in "abc":
-            builder.add_node(name, node)
+            builder.add_node(name, _count)
         builder.add_edge(START, "a")
         builder.add_edge("a", "b")
         builder.add_edge("b", "c")
@@ -76,11 +78,7 @@ class Single:
         self.first = {"step": 0, "note": "", "total": 0}
 
     def build(self) -> Any:
-        def node(state: _Small) -> Any:
-            step = state["step"] + 1
-            return {"step": step, "note": text(step, 60), "total": state["total"] + step}
-
-        return _loop(_Small, node, lambda state: state["step"] >= self.supersteps)
+        return _loop(_Small, _count, lambda state: state["step"] >= self.supersteps)
 
     def check(self, values: Any) -> bool:
         return bool(values["step"] == self.supersteps)

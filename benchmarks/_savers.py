@@ -239,17 +239,23 @@ def _sizes(name: str, found: Measured) -> Iterator[Row]:
     yield Row(f"{name}_disk", "  … journal", sizes["journal"], "MB", task.disk, None, detail)
     if sqlite not in found.runs:
         return
-    mine, other, memory = (found.peak(Way(saver, "sync")) for saver in (OURS, SQLITE, MEMORY))
-    yield Row(
-        f"{name}_peak",
-        "  … peak memory / SqliteSaver",
-        mine.ratio(other),
-        "x",
-        1,
-        None,
-        f"{mine.p50 / 1e6:.0f} MB / {other.p50 / 1e6:.0f} MB; "
-        f"InMemorySaver {memory.p50 / 1e6:.0f} MB",
-    )
+    memory = found.peak(Way(MEMORY, "sync"))
+    for key, way, other in (
+        ("peak", ours, sqlite),
+        ("peak_ainvoke", Way(OURS, "async", True), Way(SQLITE, "async", True)),
+    ):
+        mine, theirs = found.peak(way), found.peak(other)
+        how = "ainvoke, async / AsyncSqliteSaver" if way.is_async else "sync / SqliteSaver"
+        yield Row(
+            f"{name}_{key}",
+            f"  … peak memory, {how}",
+            mine.ratio(theirs),
+            "x",
+            1,
+            None,
+            f"{mine.p50 / 1e6:.0f} MB / {theirs.p50 / 1e6:.0f} MB; "
+            f"InMemorySaver {memory.p50 / 1e6:.0f} MB",
+        )
 
 
 def _reads(name: str, found: Measured) -> Iterator[Row]:

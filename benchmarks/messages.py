@@ -89,7 +89,7 @@ def messages(context: Context) -> list[Row]:
     rows = []
     for kind, make in (("answers", answers), ("chat", chat)):
         for label, count in COUNTS.items():
-            given = make(count)
+            given = make(count // 20 if context.quick else count)
             encoded, theirs = codec.encode(given), serde.dumps_typed(given)
             if codec.decode(*encoded) != given:
                 raise RuntimeError("a message has changed")

@@ -8,6 +8,7 @@ of them take no more room than their content.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, delta, patching, reading, survey
@@ -145,6 +146,11 @@ def copy_run(
     old = source.legacy(run_id)
     if not items and old is None:
         raise reading.not_found(source, run_id)
+    framework = reading.opening(items[0]).framework if items else None
+    for record in items:
+        if "note_sha256" in record.head:  # its note may name the run it belongs to
+            text = recorded(record.head, new_run_id, framework)
+            record.head["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
 
     def seal(tail: Tail | None, _news: list[Record] | None) -> Sealed:
         if tail is not None or target.legacy(new_run_id) is not None:
@@ -163,8 +169,6 @@ def copy_run(
     target.replace(new_run_id, None, 1, seal)
     heads = survey.records(target, new_run_id, bodies=False)
     points = [record for record in heads if record.kind == "waypoint"]
-    copied = target.recent(new_run_id)
-    framework = reading.opening(copied.opening).framework if copied is not None else None
     # The live note follows the main lane: its notes come last.
     for record in sorted(points, key=lambda point: (point.lane == "", point.waypoint)):
         name = f"waypoint-{record.waypoint}.md"

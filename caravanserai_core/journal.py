@@ -574,7 +574,7 @@ class Journal:
             self._durability.reached(self._tail.seq)
             shown = self.shown_now()
             if shown is not None:
-                self.store.put_note(self.run_id, shown)
+                self.store.put_notes(self.run_id, self._tail, {}, shown)
         return done.removed
 
     # ------------------------------------------------------------------ durable or not yet

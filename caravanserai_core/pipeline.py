@@ -200,6 +200,7 @@ class Pipeline:
         lane: str,
         meta: dict[str, Any],
         overtake: bool = False,
+        guard: Callable[[Callable[[], int]], int] | None = None,
     ) -> Queued:
         """Queue a waypoint; its result is the waypoint's number, and it is durable then.
 
@@ -209,10 +210,14 @@ class Pipeline:
             lane: the line of waypoints it is on.
             meta: plain JSON for its head, taken as it is.
             overtake: it may follow a waypoint of somebody else that nobody here has looked at.
+            guard: called when it is this one's turn, with the function that writes it: calls
+                that, or raises. It must not wait for another save of this run.
         """
         journal = self._journal
 
         def work() -> int:
+            if guard is not None:
+                return guard(lambda: self._with_pieces(write))
             return self._with_pieces(write)
 
         def write(pieces: list[Piece]) -> int:

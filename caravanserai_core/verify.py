@@ -122,6 +122,9 @@ class _Check:
         if record.edited:
             what = f"record {record.seq} has a byte order mark or a CRLF line end"
             self.find("edited", what, offset, where)
+        if self.records == 1 and not _begins(record):
+            what = f"it begins with record {record.seq}, and does not say what was removed before"
+            self.find("damage", what, offset, where)
         try:
             if record.kind == "open":
                 self._framework = reading.opening(record, self.run_id).framework
@@ -177,6 +180,15 @@ class _Check:
 def _unfinished(text: str, expected: str) -> bool:
     """Say whether a note is what a process left that was killed while it wrote it."""
     return len(text) < len(expected) and expected.startswith(text)
+
+
+def _begins(record: Record) -> bool:
+    """Say whether a journal may begin with a record: the first one, or one behind an anchor."""
+    if record.seq == 1:
+        return True
+    anchor = record.head.get("anchor")
+    found = (anchor.get("seq"), anchor.get("sum")) if isinstance(anchor, dict) else None
+    return found == (record.seq - 1, record.head["prev"])
 
 
 def _taken_over(store: Store, run_id: str, record: Record) -> bool:

@@ -26,9 +26,9 @@ from caravanserai_core.stores import _folder, _legacy
 from caravanserai_core.stores._lock import RunLock
 from caravanserai_core.stores._notes import write_notes
 from caravanserai_core.stores._reader import RunReader
+from caravanserai_core.stores._replacer import RunReplacer
 from caravanserai_core.stores._seam import READ, Files
 from caravanserai_core.stores._segments import segment_path
-from caravanserai_core.stores._writer import RunWriter
 from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ class FileStore(Store):
         path = self.folder(run_id)
         lock = RunLock(self._files, self.root, path, self.timeout, create=False)
         with lock as fd:
-            return RunWriter(self._files, path, lock.size).mend(fd, seal, damaged)
+            return RunReplacer(self._files, path, lock.size).mend(fd, seal, damaged)
 
     def _write(
         self,
         run_id: str,
         known: Tail | None,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
-        work: Callable[[RunWriter, int], Appended],
+        work: Callable[[RunReplacer, int], Appended],
     ) -> Appended:
         """Do work on a run's folder under its lock; make both for a writer that knows no run."""
         path = self.folder(run_id)
@@ -143,7 +143,7 @@ class FileStore(Store):
         try:
             lock = RunLock(self._files, self.root, path, self.timeout, create=known is None)
             with lock as fd:
-                return work(RunWriter(self._files, path, lock.size), fd)
+                return work(RunReplacer(self._files, path, lock.size), fd)
         except FileNotFoundError:
             # The run was deleted since `known`: the writer has to decide, with nothing there.
             sealed = seal(None, None)
@@ -154,7 +154,7 @@ class FileStore(Store):
         try:
             lock = RunLock(self._files, self.root, path, self.timeout, create=False)
             with lock as fd, _folder.typed("the journal cannot be read", path):
-                RunWriter(self._files, path, lock.size).sync(fd, tail)
+                RunReplacer(self._files, path, lock.size).sync(fd, tail)
         except FileNotFoundError:
             return  # the run, or the segment, is gone: there is nothing left to keep
 
@@ -225,9 +225,12 @@ class FileStore(Store):
 
     def put_note(self, run_id: str, shown: Shown) -> None:
         path = self.folder(run_id)
-        if _folder.check_run_folder(self._files, path):
-            with RunLock(self._files, self.root, path, self.timeout, create=False):
-                write_notes(self._files, path, shown)
+        try:
+            if _folder.check_run_folder(self._files, path):
+                with RunLock(self._files, self.root, path, self.timeout, create=False):
+                    write_notes(self._files, path, shown)
+        except FileNotFoundError:
+            return  # the run was deleted
 
     def put_notes(self, run_id: str, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
         path = self.folder(run_id)
@@ -235,7 +238,7 @@ class FileStore(Store):
             if _folder.check_run_folder(self._files, path):
                 lock = RunLock(self._files, self.root, path, self.timeout, create=False)
                 with lock as fd, _folder.typed(_UNREADABLE, path):
-                    RunWriter(self._files, path, lock.size).put_notes(fd, known, notes, latest)
+                    RunReplacer(self._files, path, lock.size).put_notes(fd, known, notes, latest)
         except FileNotFoundError:
             return  # the run was deleted
 

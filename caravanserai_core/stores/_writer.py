@@ -9,10 +9,9 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreFailed
+from caravanserai_core.errors import StaleWriter, StoreFailed
 from caravanserai_core.quoting import visible
-from caravanserai_core.records import SUFFIX_MAX, Record, now
-from caravanserai_core.stores import _legacy
+from caravanserai_core.records import SUFFIX_MAX, Record
 from caravanserai_core.stores._folder import (
     close,
     failed,
@@ -21,33 +20,19 @@ from caravanserai_core.stores._folder import (
     typed,
     write_all,
 )
-from caravanserai_core.stores._notes import remove_notes, write_all_notes, write_notes
-from caravanserai_core.stores._seam import APPEND, NEW, READ
+from caravanserai_core.stores._notes import write_all_notes, write_notes
+from caravanserai_core.stores._seam import APPEND, READ
 from caravanserai_core.stores._segment import Place
-from caravanserai_core.stores._segments import (
-    Lost,
-    Mark,
-    RunFolder,
-    generation_of,
-    segment_path,
-    tail_of,
-)
+from caravanserai_core.stores._segments import Lost, Mark, segment_path, tail_of
+from caravanserai_core.stores._settler import RunSettler
 from caravanserai_core.stores.base import SELF, Appended, Sealed, Shown, Tail, Within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
-    from caravanserai_core.stores._seam import Files
-    from caravanserai_core.stores.base import Salvage
+    from collections.abc import Callable, Mapping
 
 _log = logging.getLogger("caravanserai")
 
 _NOT_KEPT = "the disk did not keep it"
-
-_TEMPORARY = ".journal-1.jsonl."
-
-# A line of the lock file: the first segment is being replaced by one of this generation.
-_REPLACING = re.compile(rb"^(replacing|mending) (\d+)$", re.MULTILINE)
 
 # A line of the lock file: a segment in which a sync failed, and where it ends.
 _MARK = re.compile(rb"^(\d{8}) (\d+)$", re.MULTILINE)
@@ -73,7 +58,7 @@ class Found(NamedTuple):
     unsynced: int = 0
 
 
-class RunWriter(RunFolder):
+class RunWriter(RunSettler):
     """The folder of one run, for the holder of its lock.
 
     Args:
@@ -81,10 +66,6 @@ class RunWriter(RunFolder):
         path: the folder.
         lock_size: bytes of the lock file, which marks failed syncs; looked at when it was locked.
     """
-
-    def __init__(self, files: Files, path: str, lock_size: int) -> None:
-        super().__init__(files, path)
-        self.lock_size = lock_size
 
     def append(
         self,
@@ -198,7 +179,7 @@ class RunWriter(RunFolder):
         return fd if same else -1
 
     def _extend(self, lock: int, fd: int, found: Found, sealed: Sealed, *, sync: bool) -> Appended:
-        blob, places = _layout(sealed, found.segment, found.size + (not found.newline))
+        blob, places = lay_out(sealed, found.segment, found.size + (not found.newline))
         if not found.newline:
             blob = b"\n" + blob
         written, keep = False, found.size
@@ -220,7 +201,7 @@ class RunWriter(RunFolder):
                     self.files.truncate(fd, keep)
         unsynced = 0 if sync else found.unsynced + len(blob)
         mark = Mark(found.segment, found.size + len(blob), unsynced)
-        return Appended(_tail(sealed, mark), places, durable=sync)
+        return Appended(tail_after(sealed, mark), places, durable=sync)
 
     def sync(self, lock: int, tail: Tail) -> None:
         """Make what this process wrote up to `tail` durable; see `Store.sync`.
@@ -275,7 +256,7 @@ class RunWriter(RunFolder):
 
     def _begin_segment(self, segment: int, sealed: Sealed) -> tuple[Appended, int]:
         name = segment_path(self.path, segment)
-        blob, places = _layout(sealed, segment, 0)
+        blob, places = lay_out(sealed, segment, 0)
         done = False
         fd = -1
         try:
@@ -296,7 +277,7 @@ class RunWriter(RunFolder):
                 with contextlib.suppress(OSError):
                     self.files.truncate(fd, 0)
                 close(self.files, fd)
-        return Appended(_tail(sealed, Mark(segment, len(blob))), places), fd
+        return Appended(tail_after(sealed, Mark(segment, len(blob))), places), fd
 
     def _locate(self, broken: Mark) -> tuple[int, Found]:
         """Find the end of the journal; returns its last segment, open for appending, or -1.
@@ -342,170 +323,6 @@ class RunWriter(RunFolder):
             close(self.files, fd)
             raise
 
-    # ------------------------------------------------------------------ replacing it all
-
-    def replace(
-        self,
-        lock: int,
-        known: Tail | None,
-        epoch: int,
-        seal: Callable[[Tail | None, list[Record] | None], Sealed],
-    ) -> Appended:
-        """Put another journal in the place of this one; see `Store.replace`.
-
-        The new one is written beside it and renamed onto the first segment: that is the moment.
-        From then on the other segments are left over, known by their generation, and so are the
-        marks in the lock file. `_settle` clears them away, now or after a crash.
-        """
-        with typed("the journal cannot be read", self.path):
-            fd, found, news = self._find(lock, known)
-        try:
-            self._refuse_stale(found.tail, epoch)
-            sealed = seal(found.tail, news)
-            if found.torn:
-                self._set_aside(fd, found)
-        finally:
-            if fd >= 0:
-                close(self.files, fd)
-        blob, places = _layout(sealed, 1, 0)
-        try:
-            self._drop_unfinished(found.segment + 1)
-            self._swap(lock, blob, b"replacing %d\n" % generation_of(sealed.lines[0].text))
-            self._settle(lock)
-        except OSError as error:
-            if isinstance(error, CaravanseraiError):
-                raise
-            raise failed("the journal was not rewritten", self.path, error) from error
-        if sealed.shown is not None:
-            write_notes(self.files, self.path, sealed.shown)
-        return Appended(_tail(sealed, Mark(1, len(blob))), places)
-
-    def mend(self, lock: int, seal: Salvage, damaged: Container[str]) -> list[str]:
-        """Put another journal in the place of a damaged one; see `Store.mend`."""
-        try:
-            self._settle(lock)
-            segments = self.segments_behind(0)[::-1]
-            sealed = seal(self.salvage(segments))
-            blob, _ = _layout(sealed, 1, 0)
-            named = [n for n in segments if segment_path(self.path, n) in damaged]
-            aside: list[str] = []
-            for segment in named or segments:
-                fd = self.open_segment(segment, READ)
-                try:
-                    aside.append(self._keep_damaged(segment, fd, 0, sync=True))
-                finally:
-                    close(self.files, fd)
-            sync_names(self.files, self.path)
-            self._swap(lock, blob, b"mending %d\n" % generation_of(sealed.lines[0].text))
-            self._settle(lock)
-        except OSError as error:
-            if isinstance(error, CaravanseraiError):
-                raise
-            raise failed("the journal was not mended", self.path, error) from error
-        return aside
-
-    def _swap(self, lock: int, blob: bytes, mark: bytes) -> None:
-        """Write the new journal and rename it onto the first segment.
-
-        Args:
-            lock: the open, locked lock file.
-            blob: the journal.
-            mark: the line that says so in the lock file.
-        """
-        temporary = f"{self.path}/{_TEMPORARY}{os.urandom(8).hex()}"
-        done = False
-        try:
-            # Whoever locks the run next sees that there is something to settle.
-            write_all(self.files, lock, mark)
-            sync_data(self.files, lock, self.path)
-            fd = self.files.open(temporary, NEW, 0o600)
-            try:
-                write_all(self.files, fd, blob)
-                sync_data(self.files, fd, self.path)
-            finally:
-                self.files.close(fd)
-            self.files.rename(temporary, segment_path(self.path, 1))
-            done = True
-        finally:
-            if not done:
-                with contextlib.suppress(OSError):
-                    self.files.unlink(temporary)
-                with contextlib.suppress(OSError):
-                    self.files.truncate(lock, self.lock_size)
-        self.lock_size += len(mark)
-
-    def _settle(self, lock: int) -> None:
-        """Finish what a replacement began, or undo it, as the first segment says.
-
-        Only evidence counts: after a loss of power an old mark may be there again.
-        """
-        if not self.lock_size:
-            return
-        marks = list(_REPLACING.finditer(self.files.read(lock, self.lock_size, 0)))
-        if not marks:
-            return
-        # Before anything is removed, or acknowledged in the new one, it has its name for good.
-        sync_names(self.files, self.path)
-        self._drop_leftovers(self.last_segment())
-        self._drop_temporaries()
-        size = marks[-1].start()
-        if self.generation(1) == int(marks[-1][2]):
-            if marks[-1][1] == b"mending":
-                self._drop_unreadable()  # the notes of lost waypoints are all that is left of them
-            else:
-                self._remove_notes()
-            size = 0  # marks of failed syncs are of segments that have gone
-        sync_names(self.files, self.path)  # what was removed does not come back
-        self.files.truncate(lock, size)
-        self.lock_size = size
-
-    def _drop_leftovers(self, last: int) -> None:
-        """Remove segments of an earlier generation; from the end, so that no gap is seen."""
-        sync_names(self.files, self.path)
-        for segment in self.segments_behind(last, all_generations=True):
-            if self.left_over(segment):
-                self.files.unlink(segment_path(self.path, segment))
-
-    def _drop_unreadable(self) -> None:
-        """Set aside segments of which not even the beginning can be read."""
-        for segment in self.segments_behind(1):
-            if self.generation(segment) is None:
-                self._drop_unfinished(segment)
-
-    def _drop_unfinished(self, segment: int) -> None:
-        """Set aside a segment that was begun and never acknowledged."""
-        if segment == 1 or not self.exists(segment):
-            return
-        fd = self.open_segment(segment, READ)
-        try:
-            if self.files.fstat(fd).st_size:
-                self._keep_damaged(segment, fd, 0)
-        finally:
-            close(self.files, fd)
-        self.files.unlink(segment_path(self.path, segment))
-
-    def _drop_temporaries(self) -> None:
-        for name in self.files.listdir(self.path):
-            if name.startswith(_TEMPORARY):
-                self.files.unlink(f"{self.path}/{name}")
-
-    def _remove_notes(self) -> None:
-        items = list(self.scan(bodies=False, start=None))
-        records = [item for item in items if isinstance(item, Record)]
-        kept = {record.waypoint for record in records if record.kind == "waypoint"}
-        newest = max((record.waypoint for record in records), default=0)
-        old = _legacy.read(self.path)
-        if old is not None:
-            kept.update(range(1, old.number + 1))
-        try:
-            remove_notes(self.files, self.path, kept, newest)
-        except OSError as error:
-            _log.warning(
-                "%s: notes of removed waypoints are still there (%s)",
-                visible(self.path),
-                error.strerror,
-            )
-
     # ------------------------------------------------------------------ torn tails, news
 
     def _set_aside(self, fd: int, found: Found) -> None:
@@ -515,23 +332,6 @@ class RunWriter(RunFolder):
             self.files.truncate(fd, found.size)
         except OSError as error:
             raise failed("a torn tail cannot be set aside", self.path, error) from error
-
-    def _keep_damaged(self, segment: int, fd: int, start: int, *, sync: bool = False) -> str:
-        """Copy a segment from an offset on to a name of its own; returns the path."""
-        stamp = now()[:19].replace(":", "").replace("-", "")
-        name = f"{self.path}/journal-{segment}.damaged-{stamp}-{os.urandom(4).hex()}"
-        size = self.files.fstat(fd).st_size
-        copy = self.files.open(name, NEW, 0o600)
-        try:
-            while start < size:
-                piece = self.files.read(fd, min(1 << 20, size - start), start)
-                write_all(self.files, copy, piece)
-                start += len(piece)
-            if sync:
-                sync_data(self.files, copy, self.path)
-        finally:
-            self.files.close(copy)
-        return name
 
     def _news(self, known: Tail | None, found: Found) -> list[Record] | None:
         """Read what came after `known`; None where `known` is not part of this journal."""
@@ -562,7 +362,7 @@ class RunWriter(RunFolder):
         return news
 
 
-def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Place]]:
+def lay_out(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Place]]:
     """Lay the lines of an append out from `offset` and add each one's `loc`."""
     parts: list[bytes] = []
     places: list[Place] = []
@@ -579,5 +379,6 @@ def _layout(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Plac
     return b"".join(parts), places
 
 
-def _tail(sealed: Sealed, mark: Mark) -> Tail:
+def tail_after(sealed: Sealed, mark: Mark) -> Tail:
+    """Return the end of a journal behind an append."""
     return Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, mark)

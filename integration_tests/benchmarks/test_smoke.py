@@ -49,7 +49,8 @@ def _task(name: str, *, sqlite: bool) -> set[str]:
         for saver in ("sqlitesaver", "asyncsqlitesaver")
         for mode in ("sync", "async")
     }
-    return steps | {f"{name}_{what}" for what in ("disk", "peak", "get_state", "history")}
+    rest = ("disk", "peak", "peak_ainvoke", "get_state", "history")
+    return steps | {f"{name}_{what}" for what in rest}
 
 
 @pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -10,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from caravanserai_core import api, checkpoint, get_waypoint, history, lane, load, open_run, reading
+from caravanserai_core import (
+    Note,
+    api,
+    checkpoint,
+    get_waypoint,
+    history,
+    lane,
+    load,
+    open_run,
+    reading,
+)
 from caravanserai_core.compaction import copy_run
 from caravanserai_core.errors import Conflict, RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.journal import Journal, forget
@@ -348,6 +359,21 @@ def test_release_0_2_0_is_not_invented_again(tmp_path: Path) -> None:
     assert (folder / "waypoint-1.md").exists()
 
 
+def test_a_journal_that_lost_its_beginning_is_damaged(tmp_path: Path) -> None:
+    """Only an anchor may stand in for what was removed, and only the right one."""
+    store = FileStore(tmp_path / "runs")
+    run = open_run(RUN, store=store)
+    for number in (1, 2, 3):
+        run.checkpoint({"n": number})
+    run.compact(only(2, 3))
+    path = tmp_path / "runs" / RUN / "journal-1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    path.write_bytes(b"".join(lines[2:]))
+
+    assert verify(store, RUN).damaged
+
+
 # ---------------------------------------------------------------------- copies
 
 
@@ -389,6 +415,18 @@ def test_a_copy_of_some_and_in_the_same_store(store: Store) -> None:
     assert all(load("copy", n, store=store) == states[n] for n in kept)
     assert api.checkpoint("copy", {}, store=store) == max(states) + 1
     check(store, states)
+
+
+def test_a_copy_holds_the_digest_of_its_own_notes(store: Store) -> None:
+    """A structured note is rendered for the run it belongs to."""
+    run = open_run(RUN, store=store)
+    run.checkpoint({"n": 1}, Note("One.", next="Two."))
+    copy_run(store, RUN, store, "copy")
+    for name in (RUN, "copy"):
+        text = store.get_note(name, "waypoint-1.md") or ""
+        head = store.chain(name, 1)[-1].head
+        assert head["note_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+        assert verify(store, name).findings == []
 
 
 def test_a_copy_writes_over_nothing(store: Store) -> None:

@@ -1,14 +1,17 @@
 """Jobs that are killed at one place, named; each function is one start of a program.
 
-A place is a node that begins, or a call of the adapter that is about to be made.
+A place is a node that begins, or a call of the adapter that is about to be made: the n-th
+checkpoint ("put 1"), or the record of the end ("finish").
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -21,6 +24,7 @@ from caravanserai.langgraph._thread import Thread
 from caravanserai_core.pipeline import Pipeline
 
 _place: str | None = None
+_puts = itertools.count(1)
 
 
 class State(TypedDict, total=False):
@@ -41,7 +45,10 @@ def _before(kind: type, method: str, place: str) -> None:
     real: Callable[..., Any] = getattr(kind, method)
 
     def reached(*args: Any, **options: Any) -> Any:
-        reach(place)
+        name = f"put {next(_puts)}" if place == "put" else place
+        if name == _place:
+            time.sleep(0.1)  # what nodes wrote before is on disk by then
+        reach(name)
         return real(*args, **options)
 
     setattr(kind, method, reached)

@@ -355,9 +355,7 @@ def test_a_checkpoint_that_a_task_follows_has_a_branch_a_join_a_send_or_an_input
 
     graph.invoke({"log": []}, config(), durability="sync")
 
-    goes_on = [
-        _invocations.goes_on(event.detail[1]["channel_values"]) for event in saver.all("put")
-    ]
+    goes_on = [_invocations.goes_on(event.detail[1]) for event in saver.all("put")]
     following = [bool(found.next) for found in graph.get_state_history(config())][::-1]
     assert following == [True] * 4 + [False]
     assert goes_on == following

@@ -108,6 +108,33 @@ def test_of_overlapping_turns_of_two_threads_none_is_lost_silently(
     judge(WaypointSaver(store), outcomes, TURNS)
 
 
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_a_turn_that_found_an_empty_thread_is_refused_when_another_has_begun_it(
+    where: str, tmp_path: Path
+) -> None:
+    def other() -> None:
+        slow(WaypointSaver(tmp_path / "store")).invoke({"log": ["other"]}, config())
+
+    class Late(WaypointSaver):
+        """Is overtaken right after it has looked."""
+
+        def get_tuple(self, config: Any) -> Any:
+            found = super().get_tuple(config)
+            if found is None and where == "thread":
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(other).result()
+            elif found is None:
+                assert join(start(other)) == 0
+            return found
+
+    with pytest.raises(Conflict, match="another turn went on from the same checkpoint"):
+        slow(Late(tmp_path / "store")).invoke({"log": ["late"]}, config())
+
+    graph = slow(WaypointSaver(tmp_path / "store"))
+    assert graph.get_state(config()).values["log"] == ["other", "b"]
+    assert graph.invoke({"log": ["again"]}, config())["log"] == ["other", "b", "again", "b"]
+
+
 def test_the_saver_of_langgraph_loses_turns_silently() -> None:
     # So that the tests above could fail.
     saver = InMemorySaver()

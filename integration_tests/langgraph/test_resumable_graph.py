@@ -165,6 +165,39 @@ def test_none_goes_on(work: Work, call: Invoke) -> None:
     assert work.ran == ["a", "b", "b", "ask"]
 
 
+@pytest.mark.parametrize("answer", [False, 0, "", {}, [], {"go": True}, (1, 2)])
+def test_an_answer_may_be_any_value_but_none(work: Work, answer: Any) -> None:
+    """`None` is no answer, in LangGraph neither: the question stays open."""
+    work.job("ask").invoke(GIVEN)
+    assert "__interrupt__" in work.job("ask").invoke(Command(resume=None))
+    if answer == {}:  # to LangGraph that names no question
+        assert "__interrupt__" in work.job("ask").invoke(Command(resume={}))
+        return
+    result = work.job("ask").invoke(Command(resume=answer))
+    assert result == {"log": ["given", f"answer {answer}"]}
+
+
+def test_two_questions_are_answered_by_their_ids() -> None:
+    """One answer for two is LangGraph's error; a dict answers all or some of them."""
+
+    def job() -> ResumableGraph:
+        forget()
+        nodes = {n: lambda state, n=n: {"log": [f"{n} {interrupt(n)}"]} for n in ("p", "q")}
+        graph = builder_of(nodes, (START, "p"), (START, "q")).compile()
+        return resumable_graph(graph, run_id="job")
+
+    asked = {item.value: item.id for item in job().invoke(GIVEN)["__interrupt__"]}
+    assert set(asked) == {"p", "q"}
+    with pytest.raises(RuntimeError, match="multiple pending interrupts"):
+        job().invoke(Command(resume="yes"))
+    assert len(job().invoke(GIVEN)["__interrupt__"]) == 2
+    left = job().invoke(Command(resume={asked["p"]: "yes"}))
+    assert [item.value for item in left["__interrupt__"]] == ["q"]
+    result = job().invoke(Command(resume={asked["q"]: "no"}))
+    assert result["log"] == ["given", "p yes", "q no"]
+    assert job().invoke(GIVEN) == result
+
+
 def test_a_command_may_change_the_state_and_go_elsewhere(work: Work, call: Invoke) -> None:
     """`Command(update=…, goto=…)` is LangGraph's business."""
     call(work.job("a", "ask", "b"), GIVEN)
@@ -529,7 +562,7 @@ class Place:
     def nodes(self) -> list[str]:
         """Return the nodes that ran, in order."""
         seen = (self.folder / "outside.txt").read_text().splitlines()
-        return [place for place in seen if place not in ("put", "finish")]
+        return [place for place in seen if not place.startswith(("put ", "finish"))]
 
 
 @pytest.fixture
@@ -550,11 +583,21 @@ def test_killed_before_the_end_is_recorded(place: Callable[[str], Place]) -> Non
 def test_killed_before_the_first_checkpoint(place: Callable[[str], Place]) -> None:
     """What the job was given is on disk before anything is done, and another is refused."""
     job = place("plain")
-    job.killed(GIVEN, "put")
+    job.killed(GIVEN, "put 1")
     forget()
     with pytest.raises(InputChanged):
         Work().job("a", "b").invoke({"log": ["other"]})
     assert job.run(None)["log"] == ["given", "a", "b"]
+
+
+@pytest.mark.parametrize("put", [3, 4], ids=["first", "last"])
+def test_killed_between_a_node_and_its_checkpoint(place: Callable[[str], Place], put: int) -> None:
+    """All tasks of the step have run, and the graph is not at its end: no node runs twice."""
+    job = place("plain")
+    job.killed(GIVEN, f"put {put}")
+    assert job.run(GIVEN)["log"] == ["given", "a", "b"]
+    assert job.nodes() == ["a", "b"]
+    assert status() == "finished"
 
 
 def test_killed_in_a_node(place: Callable[[str], Place]) -> None:
@@ -568,7 +611,7 @@ def test_killed_right_after_it_began_anew(place: Callable[[str], Place]) -> None
     """The new input counts, and the old result is not taken for its own."""
     job = place("plain")
     job.run({"log": ["old"]})
-    job.killed({"log": ["new"]}, "put", again=True)
+    job.killed({"log": ["new"]}, "put 1", again=True)
     assert job.run({"log": ["new"]})["log"] == ["new", "a", "b"]
     assert job.nodes() == ["a", "b", "a", "b"]
 
@@ -589,10 +632,11 @@ def test_killed_behind_an_answer_the_line_that_started_it_goes_on(
 def test_an_answer_is_given_to_its_own_question_only(
     place: Callable[[str], Place], graph: str, line: Any
 ) -> None:
-    """Killed between two questions: the second is asked, and not answered with the first's."""
+    """Killed between two questions, twice: the second is asked, not answered with the first's."""
     job = place(graph)
     assert job.run(GIVEN)["asked"] == ["first"]
     job.killed(["answer", "one"], "ask second")
+    job.killed(line, "ask second")
     assert job.run(line)["asked"] == ["second"]
     assert job.run(GIVEN)["asked"] == ["second"]
     log = job.run(["answer", "two"])["log"]

@@ -148,7 +148,9 @@ class ResumableGraph:
         """Run the graph to its end or its next pause, from wherever it is.
 
         Args:
-            input: what the job is given; the same in each start. None and a `Command` go on.
+            input: what the job is given; the same in each start. None and a `Command` go on. An
+                answer, `Command(resume=…)`, is on disk before the node that asked sees it; where
+                nothing is asked, it was used before a crash, and counts as None.
             config: as in LangGraph; its thread_id, if any, is the run_id.
             again: begin anew, with any input; what was recorded stays in the history.
             options: as in LangGraph; `durability` is "sync" unless it is given.
@@ -290,9 +292,11 @@ class ResumableGraph:
         thread = self._saver.thread(self.run_id)
         if thread.newest("") is None:  # killed before its first checkpoint
             return self._given(call, codec.encode(recorded))
-        command = value if isinstance(value, Command) else None
-        if command is not None and (command.update is not None or command.goto):
-            return _Start(command, call)
+        said = None
+        if isinstance(value, Command):
+            if value.update is not None or value.goto:
+                return _Start(value, call)
+            said = value.resume
         state = self._state(config)
         if not state.tasks:
             outcome = thread.run.outcome
@@ -304,11 +308,11 @@ class ResumableGraph:
         answer = thread.answer() if asked else "none"
         if answer == "used":
             thread.put_answer(None)
-        elif asked and command is not None:
-            if len(asked) > 1 or _names_questions(command.resume):
-                return _Start(command, call)
+        elif asked and said is not None:
+            if len(asked) > 1 or _names_questions(said):
+                return _Start(value, call)
             # On disk before the node sees it: LangGraph stores it while the node already runs.
-            thread.put_answer(command.resume)
+            thread.put_answer(said)
         elif asked and answer == "none":
             return _Start(None, call, _Pause(self._output(state.values), asked))
         # An answer where nothing is asked was given before a crash, and used: were it given to

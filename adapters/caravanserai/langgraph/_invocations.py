@@ -51,6 +51,7 @@ class Invocation:
         passive: it only looks (`get_state`) or updates: no step follows by itself.
         runtime: what tells two invocations apart; None once it has a version of its own.
         base: the highest channel version that it loaded, or None.
+        replays: it is a subgraph's that is replayed from before its own first checkpoint, or not.
         explicit: it asked for a checkpoint by its id.
         null_writes: the checkpoint it loaded has writes that no node made.
         linger: a finished task may wait for the checkpoint that its writes lead to. Not with
@@ -67,6 +68,7 @@ class Invocation:
         self.passive = "__pregel_runtime" not in configurable
         self.explicit = bool(configurable.get("checkpoint_id"))
         self.linger = is_async and self.mode == "async" and not limited
+        self.replays = False
         self.runtime = configurable.get("__pregel_runtime")
         self.base: Any = None
         self.first: str | None = None

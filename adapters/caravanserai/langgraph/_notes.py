@@ -159,8 +159,8 @@ def task_lines(writes: Iterable[Write], tasks: Any) -> dict[str, tuple[str, str]
 
 def in_order(lines: Iterable[tuple[str, str]]) -> list[str]:
     """Return the lines of tasks in the order in which LangGraph applies what they wrote."""
-    # The tasks of a flow come before the flow itself.
-    ordered = sorted(lines, key=lambda item: (not _CALL.match(item[0]), item[0]))
+    # An answer, which has no path, comes first; the tasks of a flow come before the flow itself.
+    ordered = sorted(lines, key=lambda item: (bool(item[0]) and not _CALL.match(item[0]), item[0]))
     told = [line for _, line in ordered if line]
     if len(told) > _MOST_NODES:
         more = len(told) - _MOST_NODES
@@ -371,13 +371,13 @@ def pause_note(stop: Stop) -> Note:
     one = len(waiting) < 2
     story = f"{who} {'stopped and asks' if one else 'stopped and ask'} before going on"
     does = "it does" if one else "they do"
+    again = (
+        f"{who} {'starts' if one else 'start'} again **from the first line**: what {does} before "
+        f"the question, {does} twice."
+    )
     return stop.note(
         f"**Waiting for a person.** {inside(stop.ns, story)}:\n\n{asked}",
-        [
-            "A person answers: invoke the graph again with `Command(resume=…)`.",
-            f"{who} {'starts' if one else 'start'} again **from the first line**: what {does} "
-            f"before the question, {does} twice.",
-        ],
+        ["A person answers: invoke the graph again with `Command(resume=…)`.", again],
         nodes,
     )
 

@@ -29,7 +29,7 @@ from caravanserai.langgraph._invocations import (
     kept_by,
 )
 from caravanserai.langgraph._thread import Loaded, Thread, part, thread_for
-from caravanserai_core.errors import Conflict, UsageError
+from caravanserai_core.errors import UsageError
 from caravanserai_core.pipeline import Started
 from caravanserai_core.stores import open_store
 
@@ -149,13 +149,19 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         return loaded
 
     def _begin(
-        self, config: RunnableConfig, found: CheckpointTuple | None, *, is_async: bool
+        self,
+        config: RunnableConfig,
+        found: CheckpointTuple | None,
+        *,
+        is_async: bool,
+        replays: bool = False,
     ) -> None:
         invocation = Invocation(
             config["configurable"],
             is_async=is_async,
             limited=bool(config.get("max_concurrency")),
         )
+        invocation.replays = replays
         versions: Mapping[str, Any] = {}
         if found is not None:
             versions = found.checkpoint["channel_versions"]
@@ -189,7 +195,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         found = self._list(config, filter or {}, before, limit)
         if config is not None and _is_replay(config, before, limit):
             item = next(found, None)
-            self._begin(config, item, is_async=False)
+            self._begin(config, item, is_async=False, replays=True)
             found = iter([item] if item is not None else [])
         yield from found
 
@@ -205,7 +211,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         found = self._list(config, filter or {}, before, limit)
         if config is not None and _is_replay(config, before, limit):
             item = await asyncio.to_thread(next, found, None)
-            self._begin(config, item, is_async=True)
+            self._begin(config, item, is_async=True, replays=True)
             found = iter([item] if item is not None else [])
         while (item := await asyncio.to_thread(next, found, None)) is not None:
             yield item
@@ -321,7 +327,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             if invocation is not None:
                 invocation.check()
             kept = metadata_of(config, metadata, self._metadata_keys)
-            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept)
+            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept, invocation)
 
     @contextmanager
     def _told(
@@ -337,16 +343,10 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         try:
             yield
         except BaseException as error:
-            told: BaseException = error
             if queued:
                 thread.lost(target.ns)
-                if isinstance(error, Conflict):
-                    told = thread.overlap(target.ns)
-                    told.__cause__ = error
-            self._invocations.failed(checkpoint["channel_versions"], invocation, told)
-            if told is error:
-                raise
-            raise told from error
+            self._invocations.failed(checkpoint["channel_versions"], invocation, error)
+            raise
 
     # ------------------------------------------------------------------ pending writes
 
@@ -397,6 +397,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         seq = await work
         if lazy and not await thread.run.until_durable(seq, _LINGER):
             await asyncio.to_thread(thread.run.sync, seq)
+        if invocation is not None:
+            invocation.check()
 
     def _for_writes(self, config: RunnableConfig, task_id: str) -> tuple[Target, Thread]:
         target = target_of(config)

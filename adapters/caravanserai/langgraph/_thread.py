@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _notes
 from caravanserai.langgraph._index import INPUT, WRITES, Index, Stored, head_of, is_pause, stored
-from caravanserai.langgraph._invocations import NULL_TASK
+from caravanserai.langgraph._invocations import NULL_TASK, kept_by
 from caravanserai.langgraph._notes import Step, Write
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai_core import reading
@@ -21,8 +21,9 @@ from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from caravanserai.langgraph._invocations import Invocation
     from caravanserai_core.notes import Note
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.records import Record
@@ -183,24 +184,26 @@ class Thread:
         Returns:
             "none": it stands open. "given": an answer stands in the journal, and the process was
             killed before the node that asked came to its end. "used": the same, and a subgraph
-            has gone on since, perhaps with that answer.
+            has gone on since, perhaps with that answer; or it was taken back for that reason.
         """
         loaded = self.newest("")
         if loaded is None:
             return "none"
         answered = 0
+        taken_back = False
         for record in self._records_of("", loaded.stored.id):
-            channels = {channel for channel, _ in reading.data_of(record, loaded.state)}
-            if "__interrupt__" in channels:
+            writes = dict(reading.data_of(record, loaded.state))
+            if "__interrupt__" in writes:
                 answered = 0
-            elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in channels:
+            elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in writes:
                 answered = record.seq
+                taken_back = writes["__resume__"] is None
         if not answered:
             return "none"
         with self.lock:
             news = [record for record in self.index.waypoints.values() if record.seq > answered]
-        used = any(record.lane and not is_pause(record) for record in news)
-        return "used" if used else "given"
+        went_on = any(record.lane and not is_pause(record) for record in news)
+        return "used" if taken_back or went_on else "given"
 
     def put_answer(self, value: Any) -> None:
         """Write down an answer to what the main namespace asked; None takes it back.
@@ -300,9 +303,21 @@ class Thread:
     # ------------------------------------------------------------------ checkpoints
 
     def put(
-        self, ns: str, parent: str | None, checkpoint: Mapping[str, Any], metadata: dict[str, Any]
+        self,
+        ns: str,
+        parent: str | None,
+        checkpoint: Mapping[str, Any],
+        metadata: dict[str, Any],
+        invocation: Invocation | None = None,
     ) -> Queued:
         """Encode a checkpoint and give it its place; the result says when it is on the disk.
+
+        Args:
+            ns: its namespace.
+            parent: the id of its parent.
+            checkpoint: as LangGraph hands it over.
+            metadata: what is kept of its metadata.
+            invocation: what it is a step of; it is not written if one before it was not.
 
         Raises:
             Conflict: another turn went on from the same checkpoint; nothing is written.
@@ -314,25 +329,52 @@ class Thread:
         prepared = self.run.prepare(kept, ns)
         checkpoint_id = checkpoint["id"]
         with self.lock:
-            free = self._may_branch(ns, parent, metadata.get("source"))
+            begins = invocation is None or invocation.passive or invocation.replays
+            free = self._may_branch(ns, parent, metadata.get("source"), begins=begins)
             meta = head_of(checkpoint, parent, metadata)
             if (ns, checkpoint_id) in self._told:
                 meta["early"] = True  # some of its writes stand before it
             self._begin(state)
             note = self._note(ns, parent, state, metadata.get("source", "loop"))
-            queued = self.run.checkpoint(prepared, note, lane=ns, meta=meta, overtake=free)
+            queued = self.run.checkpoint(
+                prepared,
+                note,
+                lane=ns,
+                meta=meta,
+                overtake=free,
+                guard=lambda write: self._in_order(ns, invocation, write),
+            )
             self._known[ns] = _Known(checkpoint_id, state, meta, Lists(state, prepared))
             if parent is not None:
                 self._told.pop((ns, parent), None)
         return queued
 
-    def _may_branch(self, ns: str, parent: str | None, source: object) -> bool:
+    def _in_order(self, ns: str, invocation: Invocation | None, write: Callable[[], int]) -> int:
+        """Write a checkpoint, unless one before it was not: a child does not stand alone."""
+        with kept_by(invocation):
+            if invocation is not None:
+                invocation.check()
+            try:
+                return write()
+            except Conflict as error:
+                raise self.overlap(ns) from error
+
+    def _may_branch(self, ns: str, parent: str | None, source: object, *, begins: bool) -> bool:
         """Say whether a checkpoint may follow whatever is newest.
+
+        Args:
+            ns: its namespace.
+            parent: its parent.
+            source: where it comes from.
+            begins: it may have no parent although there are others; no turn that found an empty
+                thread may.
 
         Raises:
             Conflict: it may only follow its parent, and that is no longer the newest.
         """
-        if parent is None or source in ("update", "fork") or (ns, parent) in self._branches:
+        if source in ("update", "fork") or (ns, parent) in self._branches:
+            return True
+        if parent is None and begins:
             return True
         known = self._known.get(ns)
         newest = known.id if known is not None else None
