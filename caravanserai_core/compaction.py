@@ -212,7 +212,7 @@ class _Copied:
         self.full = 0
         self.rule: Lane | None = None
         self.newest: int | None = None
-        self.head = (0, "")
+        self.head: tuple[int, str] = (0, "")
         self.stays = True
         # By number, since the last full record: whether the state holds tags, and the records
         # that the copy is rebuilt from.

@@ -50,8 +50,6 @@ class RunSettler(RunFolder):
         marks = list(_REPLACING.finditer(self.files.read(lock, self.lock_size, 0)))
         if not marks:
             return
-        # Before anything is removed, or acknowledged in the new one, it has its name for good.
-        sync_names(self.files, self.path)
         self._drop_leftovers(self.last_segment())
         self._drop_temporaries()
         size = marks[-1].start()
@@ -67,6 +65,7 @@ class RunSettler(RunFolder):
 
     def _drop_leftovers(self, last: int) -> None:
         """Remove segments of an earlier generation; from the end, so that no gap is seen."""
+        # Before anything is removed, or acknowledged in the new one, it has its name for good.
         sync_names(self.files, self.path)
         for segment in self.segments_behind(last, all_generations=True):
             if self.left_over(segment):

@@ -167,20 +167,21 @@ def may_repeat(events: list[str]) -> dict[str, range]:
     """Say how often model and tools may run twice, from the events up to the kill.
 
     What ran and whose writes had not begun to be stored runs again; what was stored does not;
-    between the two it may.
+    between the two, and while it runs in another thread than the one that is killed, it may.
     """
     seen = Counter(events)
 
-    def range_of(ran: int, *writes: str, but: int = 0) -> range:
-        begun = sum(seen[f"{name} begins"] for name in writes) - but
-        ended = sum(seen[f"{name} ends"] for name in writes) - but
-        return range(max(0, ran - max(0, begun)), ran - max(0, ended) + 1)
+    def range_of(name: str, *writes: str, but: int = 0, asked: int = 0) -> range:
+        in_time = seen[f"{name} begins"] - asked - (events[-1] == f"{name} begins")
+        begun = sum(seen[f"{write} begins"] for write in writes) - but
+        ended = sum(seen[f"{write} ends"] for write in writes) - but
+        ran = seen[f"{name} ends"]
+        return range(max(0, ran - max(0, begun)), max(0, in_time) - max(0, ended) + 1)
 
-    looked, mailed = seen["tool get_offer ends"], seen["tool send_mail ends"]
     return {
-        "model": range_of(seen["model ends"], CALLS, LAST),
-        "look up": range_of(looked, RESULT, but=1),
-        "mail": range_of(mailed, ANSWERED),
+        "model": range_of("model", CALLS, LAST),
+        "look up": range_of("tool get_offer", RESULT, but=1),
+        "mail": range_of("tool send_mail", ANSWERED, asked=1),
     }
 
 

@@ -157,7 +157,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         replays: bool = False,
     ) -> None:
         invocation = Invocation(
-            config["configurable"],
+            config.get("configurable") or {},
             is_async=is_async,
             limited=bool(config.get("max_concurrency")),
         )
@@ -224,7 +224,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         limit: int | None,
     ) -> Iterator[CheckpointTuple]:
         target = target_of(config) if config is not None else None
-        named = config is not None and "checkpoint_ns" in config["configurable"]
+        named = config is not None and "checkpoint_ns" in (config.get("configurable") or {})
         wanted = _history.Wanted(
             target.ns if target is not None and named else None,
             target.checkpoint_id if target is not None else None,
@@ -486,4 +486,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
 def _is_replay(config: RunnableConfig, before: RunnableConfig | None, limit: int | None) -> bool:
     """Say whether a subgraph that is replayed asks where to begin: it does not use `get_tuple`."""
-    return before is not None and limit == 1 and "__pregel_runtime" in config["configurable"]
+    return (
+        before is not None
+        and limit == 1
+        and "__pregel_runtime" in (config.get("configurable") or {})
+    )
