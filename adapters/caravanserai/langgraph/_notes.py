@@ -173,7 +173,7 @@ def _task_line(node: str, writes: list[Write]) -> str:
         # None takes an answer back: nothing that a person said.
         given = (write.value for write in writes if write.channel == "__resume__")
         answers = [value for value in given if value is not None]
-        return f"A person answered: {value_text(answers[-1])}." if answers else ""
+        return sentence(f"A person answered: {value_text(answers[-1])}") if answers else ""
     if node == "__start__":
         return _BEGAN
     if all(write.channel in ("__interrupt__", "__resume__") for write in writes):
@@ -200,7 +200,7 @@ def _task_line(node: str, writes: list[Write]) -> str:
     went_on = any(write.place >= 0 for write in writes)
     if not went_on and any(write.channel == "__error__" for write in writes):
         told.append(f"failed: {_error_text(writes)}")
-    return f"{who} {listed(told)}." if told else f"{who} ran and changed nothing."
+    return sentence(f"{who} {listed(told)}") if told else f"{who} ran and changed nothing."
 
 
 def _called(path: str) -> str:
@@ -290,7 +290,7 @@ def _input_line(step: Step) -> str:
             said = listed([given_text(message) for message in told])
             parts.append(said or f"{code(str(key))} = {value_text(item)}")
     who = "subgraph" if step.ns else "run"
-    return f"The {who} was given its input: {listed(parts) or value_text(value)}."
+    return sentence(f"The {who} was given its input: {listed(parts) or value_text(value)}")
 
 
 def _ran_line(step: Step) -> str:

@@ -156,6 +156,11 @@ def value_text(value: object) -> str:
     return f"{type(value).__name__} of {len(text)} characters" if text else type(value).__name__
 
 
+def sentence(text: str) -> str:
+    """End a sentence, unless what it quotes last ends one."""
+    return text if text.endswith(('."', '!"', '?"', ".`", "!`", "?`")) else f"{text}."
+
+
 def listed(parts: list[str]) -> str:
     """Join parts of a sentence."""
     if len(parts) < 2:
