@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from caravanserai.langgraph._words import (
+    call_text,
     counted,
     given_text,
     listed,
     message_text,
     messages_given,
     messages_in,
+    sentence,
+    shortened,
     text_of,
     value_text,
 )
@@ -32,7 +35,7 @@ from caravanserai_core.quoting import code, fenced, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SO_FAR: Final = 10
+_SO_FAR: Final = 8
 
 _TOGETHER: Final = 300
 """Characters; what tasks did is told in one paragraph up to here."""
@@ -115,6 +118,18 @@ def upcoming(values: Mapping[str, Any], versions: Mapping[str, Any], seen: Any) 
     tasks = values.get("__pregel_tasks")
     if isinstance(tasks, Sequence):
         found.extend(str(task.node) for task in tasks if hasattr(task, "node"))
+    return found
+
+
+def pushed_calls(tasks: Any) -> list[str]:
+    """Show the tool calls among pushed tasks as code."""
+    found: list[str] = []
+    for task in tasks if isinstance(tasks, Sequence) else ():
+        call = getattr(task, "arg", None)
+        if isinstance(call, Mapping) and isinstance(call.get("tool_call"), Mapping):
+            call = call["tool_call"]  # with the state beside it
+        if isinstance(call, Mapping) and {"name", "args", "id"} <= call.keys():
+            found.append(call_text(call["name"], call["args"] or {}))
     return found
 
 
@@ -260,7 +275,7 @@ def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, 
         so_far=list(so_far)[-_SO_FAR:],
         goal=goal,
     )
-    return note, [line for line in lines if line != _BEGAN]
+    return note, [shortened(line) for line in lines if line != _BEGAN]
 
 
 def inside(ns: str, story: str) -> str:
@@ -273,7 +288,9 @@ def inside(ns: str, story: str) -> str:
 
 def _next_lines(step: Step, nodes: list[str]) -> list[str]:
     if nodes:
-        return [f"{'Node' if len(set(nodes)) == 1 else 'Nodes'} {counted(nodes)}."]
+        who = f"{'Node' if len(set(nodes)) == 1 else 'Nodes'} {counted(nodes)}"
+        calls = pushed_calls(step.values.get("__pregel_tasks"))
+        return [f"{who}: {listed(calls)}." if calls else f"{who}."]
     if step.source == "input" or "__start__" in step.values:
         return [f"The {'subgraph' if step.ns else 'graph'} begins."]
     if step.source != "loop":
@@ -355,6 +372,13 @@ class Stop(NamedTuple):
             so_far=list(self.so_far)[-_SO_FAR:],
             goal=self.goal,
         )
+
+
+def stopped_line(record_note: Any) -> str:
+    """Return the line of a pause or an error for "so far", from its note as JSON."""
+    summary = record_note.get("summary", "") if isinstance(record_note, dict) else str(record_note)
+    told = summary.partition("\n\n")[0].removeprefix("**Waiting for a person.** ")
+    return shortened(told.replace("**", "").rstrip(":.") + ".")
 
 
 def pause_note(stop: Stop) -> Note:

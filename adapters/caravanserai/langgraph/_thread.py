@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
-_SO_FAR: Final = 10
+_SO_FAR: Final = 8
 
 _MOST_TOLD: Final = 64
 """Checkpoints whose writes are kept in memory, for the note of the next one."""
@@ -294,7 +294,9 @@ class Thread:
             self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
             note = record.head.get("note")
             lines = list(note.get("so_far", ())) if isinstance(note, dict) else []
-            if isinstance(note, dict):
+            if is_pause(record):
+                lines.append(_notes.stopped_line(note))
+            elif isinstance(note, dict):
                 lines += note.get("happened") or [note.get("summary", "")]
             elif note:
                 lines.append(note)
@@ -494,6 +496,8 @@ class Thread:
             stop = _notes.Stop(writes, done, tasks, lines, ns, self.run.goal)
             note = _notes.pause_note(stop) if kind == "interrupt" else _notes.error_note(stop)
             meta = {**known.meta, "pause": kind}
+            lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
+            lines.append(_notes.stopped_line(note.to_json()))
             return self.run.repeat(note, lane=ns, meta=meta)
 
 

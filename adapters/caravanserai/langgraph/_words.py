@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +18,11 @@ _ARGUMENT: Final = 60
 """Characters of an argument that a call is shown with; a longer one is left out."""
 
 _SHORT: Final = 80
+
+_LINE: Final = 100
+_WORDS: Final = 40
+_QUOTED: Final = re.compile(r'(?P<ticks>`+)(?P<code>.+?)(?P=ticks)(?!`)|"(?P<text>[^"]*)"')
+"""A code span or a quotation of a line: the words that are not the note's own."""
 
 
 class _Said(NamedTuple):
@@ -159,6 +165,19 @@ def value_text(value: object) -> str:
 def sentence(text: str) -> str:
     """End a sentence, unless what it quotes last ends one."""
     return text if text.endswith(('."', '!"', '?"', ".`", "!`", "?`")) else f"{text}."
+
+
+def shortened(line: str) -> str:
+    """Return a line for "so far": what it quotes is cut to some words."""
+    return _QUOTED.sub(_cut, line) if len(line) > _LINE else line
+
+
+def _cut(match: re.Match[str]) -> str:
+    ticks, inner, quoted_ = match["ticks"] or '"', match["code"], match["text"]
+    text = inner if inner is not None else quoted_
+    if len(text) <= _WORDS or (inner is not None and "(" in inner):
+        return match[0]  # calls are short already
+    return f"{ticks}{text[:_WORDS].rstrip()}…{ticks}"
 
 
 def listed(parts: list[str]) -> str:
