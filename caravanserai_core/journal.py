@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, compaction, delta, reading, renderer, survey
@@ -110,6 +111,9 @@ class Journal:
         self.turns = Turns()
         # Notes that are ready and not written yet; None: each is written with its record.
         self._ready: dict[str, str] | None = None
+        self._ready_since = 0.0
+        self._due = True  # they, and that of the waypoint being written, are written with it
+        self.last_append = 0.0
         self._writing = threading.Lock()
         self._durability = Durability()
         self._forget()
@@ -377,7 +381,7 @@ class Journal:
             patch, kept = head.compare(prepared, self.store, self.run_id, self._legacy)
         if patch is None:
             self._roll(prepared.size)
-        time = now()
+        stamp = now()
         # The large digest is made here, before the lock is taken.
         body = _body(prepared, patch)
         digest = body_digest(body)
@@ -407,16 +411,16 @@ class Journal:
             if meta:
                 fields["meta"] = meta
             number = self._newest + 1
-            text = render(number, time, told, foot=self._foot(number))
+            text = render(number, stamp, told, foot=self._foot(number))
             fields["note"] = told.to_json()
             if type(fields["note"]) is not str:
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(
-                "waypoint", fields, by=writer(), lane=lane, body=body, digest=digest, time=time
+                "waypoint", fields, by=writer(), lane=lane, body=body, digest=digest, time=stamp
             )
             # With lanes the live note follows the main one.
-            live = self._live(()) if lane and self._ready is None else None
+            live = self._live(()) if lane and self._due else None
             shown = Shown(f"waypoint-{number}.md", text, live)
             drafts = [*self._placed(pieces), (draft, loc, number)]
             return self._sealed(tail, drafts, shown=shown)
@@ -427,12 +431,12 @@ class Journal:
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
         written.tagged, written.shared = prepared.tagged, prepared.shared
-        written.time = time
+        written.time = stamp
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
         self._finish = None
         if lane == "":
-            self._shown = (number, time, told)
+            self._shown = (number, stamp, told)
             self._since.clear()
         self._tail = appended.tail
         return number
@@ -645,14 +649,22 @@ class Journal:
     ) -> Appended:
         end: Tail | None = None
         ready: Shown | None = None
+        written: dict[str, str] | None = None
+        at = monotonic()
+        self._due = self._ready is None or (
+            bool(self._ready) and at - self._ready_since > renderer.GATHER
+        )
 
         def sealed(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            nonlocal end, ready
+            nonlocal end, ready, written
             end = tail
             made = seal(tail, news)
             if self._ready is None:
                 return made
             ready = made.shown
+            if self._due and ready is not None and ready.name is not None:
+                written = self._ready
+                return made._replace(notes=written)
             return made._replace(shown=None)
 
         try:
@@ -673,7 +685,12 @@ class Journal:
             _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
         self._opening = self._opening or self._open_body()
         self.observed = True
-        if ready is not None and self._ready is not None:
+        self.last_append = at
+        if written is not None:
+            self._ready = {}
+        elif ready is not None and self._ready is not None:
+            if not self._ready:
+                self._ready_since = at
             if ready.name is not None:
                 self._ready[ready.name] = ready.text
             renderer.later(self)

@@ -11,6 +11,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from typing import Final, Protocol
 
 from caravanserai_core.errors import CaravanseraiError
@@ -18,14 +19,18 @@ from caravanserai_core.quoting import one_line
 
 _log = logging.getLogger("caravanserai")
 
-_GATHER: Final = 0.05
-"""Seconds from the first note that waits to the writing of all: one lock for many of them."""
+GATHER: Final = 0.05
+"""Seconds that notes wait for others; then the next waypoint's append writes them all.
+
+Only where none comes, this thread does it: it would need the run's lock, which a busy writer needs.
+"""
 
 
 class Journal(Protocol):
     """What has notes to write: `caravanserai_core.journal.Journal`."""
 
     run_id: str
+    last_append: float
 
     def write_notes(self) -> None:
         """Write the notes that are ready."""
@@ -62,9 +67,14 @@ def _work() -> None:
     pause = threading.Event()
     while True:
         _woken.wait()
-        pause.wait(_GATHER)
-        _woken.clear()
-        _drain_all()
+        pause.wait(GATHER)
+        with _lock:
+            idle = [j for j in _waiting if time.monotonic() - j.last_append > GATHER]
+            _waiting.difference_update(idle)
+            if not _waiting:
+                _woken.clear()
+        for journal in idle:
+            _write(journal)
 
 
 def _drain_all() -> None:

@@ -63,6 +63,7 @@ class MemoryStore(Store):
             sealed = seal(tail, self._news(lines, known, tail))
             places = list(range(len(lines), len(lines) + len(sealed.lines)))
             self._put(run_id, lines, sealed, places)
+            self._notes.setdefault(run_id, {}).update(sealed.notes)
             if sealed.shown is not None:
                 self._show(run_id, sealed.shown)
             return Appended(self._tails[run_id], places)

@@ -95,6 +95,8 @@ class RunWriter(RunSettler):
             else:
                 # What closes a segment is synced: a new one never leaves unsynced bytes behind.
                 appended = self._extend(lock, fd, found, sealed, sync=sync or sealed.rolled)
+            if sealed.notes:
+                write_all_notes(self.files, self.path, sealed.notes)
             if sealed.shown is not None:
                 write_notes(self.files, self.path, sealed.shown)
             return appended

@@ -157,6 +157,7 @@ class Sealed(NamedTuple):
             line says it too, as `epoch`: that is how another process learns of it.
         rolled: the last one is a `roll`.
         shown: what a person is to see for it.
+        notes: the text of notes that waited since their own appends, by name.
     """
 
     lines: list[Line]
@@ -165,6 +166,7 @@ class Sealed(NamedTuple):
     epoch: int
     rolled: bool
     shown: Shown | None
+    notes: Mapping[str, str] = {}  # noqa: RUF012 - never written to
 
 
 class Appended(NamedTuple):

@@ -39,7 +39,7 @@ _EXPLICIT_WAIT: Final = 0.02
 _AMBIGUOUS_WAIT: Final = 0.05
 """Seconds to wait where the `put` may have been left out."""
 
-_MOST_VERSIONS: Final = 10_000
+_MOST_VERSIONS: Final = 1_000
 
 
 class Invocation:
