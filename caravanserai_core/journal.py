@@ -18,9 +18,10 @@ from caravanserai_core import codec, compaction, delta, reading, renderer, surve
 from caravanserai_core.derive import derive
 from caravanserai_core.durability import Durability
 from caravanserai_core.errors import Conflict, JournalDamaged, StoreFailed, UsageError
-from caravanserai_core.lane import SMALL, Lane, Patch, Prepared
+from caravanserai_core.lane import SMALL, Lane, Patch, Prepared, Texts, remembering
 from caravanserai_core.notes import Note, foot, render
 from caravanserai_core.opening import legacy_draft, open_body, writer
+from caravanserai_core.piece import Piece
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record, body_digest, now
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
@@ -55,31 +56,6 @@ class _Moved(Exception):
     """The head of a lane is no longer the one that was to be repeated."""
 
 
-class Piece:
-    """An entry that is to be written with others, in one append.
-
-    Attributes:
-        fields: what goes into its head, JSON values.
-        lane: the lane it belongs to.
-        body: `"data":…`, or empty.
-        seq: number of its record, once it is written; else 0.
-    """
-
-    __slots__ = ("body", "draft", "fields", "lane", "seq")
-
-    def __init__(self, fields: dict[str, Any], lane: str, body: bytes) -> None:
-        self.fields = fields
-        self.lane = lane
-        self.body = body
-        self.seq = 0
-        self.draft = Draft("entry", fields, by=writer(), lane=lane, body=body)
-
-    def record(self, seq: int, newest: int) -> Record:
-        """Return the head of its record, without a body."""
-        head = {**self.fields, "kind": "entry", "lane": self.lane, "waypoint": newest}
-        return Record({**head, "seq": seq, "time": self.draft.time}, None, "", None)
-
-
 class _Safe(NamedTuple):
     """What a journal knew before it wrote records that are not durable yet."""
 
@@ -110,7 +86,7 @@ class Journal:
         self.framework: str | None = None
         self.turns = Turns()
         # Notes that are ready and not written yet; None: each is written with its record.
-        self._ready: dict[str, str] | None = None
+        self._ready: dict[int, tuple[str, Note]] | None = None
         self._ready_since = 0.0
         self._due = True  # they, and that of the waypoint being written, are written with it
         self.last_append = 0.0
@@ -299,16 +275,21 @@ class Journal:
         """
         head = self._lanes.get(lane)
         like = head.shadow if head is not None else None
+        before = head.texts if head is not None else {}
+        texts: Texts = {}
 
         def build(tree: object, dumps: Callable[[object], bytes]) -> delta.Shadow:
+            once = remembering(dumps, before, texts)
             if like is None or (isinstance(like, bytes) and len(like) <= SMALL):
-                data = dumps(tree)
+                data = once(tree)
                 if len(data) <= SMALL:
                     return data
-            return delta.shadow(tree, dumps, codec.expand, like)
+            return delta.shadow(tree, once, codec.expand, like)
 
         node, tagged, shared = codec.pieces(state, build)
-        return Prepared(node, tagged=tagged, shared=shared)
+        prepared = Prepared(node, tagged=tagged, shared=shared)
+        prepared.texts = texts
+        return prepared
 
     def checkpoint(
         self,
@@ -411,9 +392,11 @@ class Journal:
             if meta:
                 fields["meta"] = meta
             number = self._newest + 1
-            text = render(number, stamp, told, foot=self._foot(number))
             fields["note"] = told.to_json()
-            if type(fields["note"]) is not str:
+            text = ""
+            if self._due:
+                text = render(number, stamp, told, foot=self._foot(number))
+            if self._ready is None and type(fields["note"]) is not str:
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(
@@ -422,15 +405,21 @@ class Journal:
             # With lanes the live note follows the main one.
             live = self._live(()) if lane and self._due else None
             shown = Shown(f"waypoint-{number}.md", text, live)
+            for piece in pieces:
+                if piece.lane == lane:
+                    piece.quiet()
             drafts = [*self._placed(pieces), (draft, loc, number)]
             return self._sealed(tail, drafts, shown=shown)
 
         appended = self._append(seal)
         self._note_pieces(pieces, appended.tail.seq - len(pieces))
         number = self._newest + 1
+        if self._ready is not None and not self._due:
+            self._ready[number] = (stamp, told)
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
         written.tagged, written.shared = prepared.tagged, prepared.shared
+        written.texts = prepared.texts
         written.time = stamp
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
@@ -519,7 +508,7 @@ class Journal:
     def _placed(self, pieces: Sequence[Piece]) -> list[tuple[Draft, Any, int]]:
         heads = [self._lanes.get(piece.lane) for piece in pieces]
         return [
-            (piece.draft, head.place if head is not None else None, self._newest)
+            (piece.draft(), head.place if head is not None else None, self._newest)
             for piece, head in zip(pieces, heads, strict=True)
         ]
 
@@ -663,7 +652,7 @@ class Journal:
                 return made
             ready = made.shown
             if self._due and ready is not None and ready.name is not None:
-                written = self._ready
+                written = self._rendered()
                 return made._replace(notes=written)
             return made._replace(shown=None)
 
@@ -691,8 +680,6 @@ class Journal:
         elif ready is not None and self._ready is not None:
             if not self._ready:
                 self._ready_since = at
-            if ready.name is not None:
-                self._ready[ready.name] = ready.text
             renderer.later(self)
         return appended  # the caller notes the tail last: until then all of it would be news
 
@@ -863,8 +850,14 @@ class Journal:
                 self.store.put_notes(self.run_id, tail, notes, latest)
 
     def _take_notes(self) -> tuple[Tail | None, dict[str, str], Shown | None]:
-        notes, self._ready = self._ready or {}, {}
+        notes, self._ready = self._rendered(), {}
         return self._tail, notes, self.shown_now()
+
+    def _rendered(self) -> dict[str, str]:
+        return {
+            f"waypoint-{number}.md": render(number, stamp, note, foot=self._foot(number))
+            for number, (stamp, note) in (self._ready or {}).items()
+        }
 
     def _live(self, more: tuple[str, ...]) -> str:
         since = (*self._since, *more)[-_LIVE_LINES:]

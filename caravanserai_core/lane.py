@@ -10,13 +10,15 @@ a few dozen records and about twice its own size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from caravanserai_core import codec, delta, patching, reading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
@@ -32,6 +34,38 @@ PATCH_CHARGE: Final = 512
 
 SKIP: Final = 32
 """Patches; one in so many builds on the waypoint that many before it."""
+
+
+Texts: TypeAlias = "dict[int, tuple[str, bytes]]"
+"""Long texts of a state by identity, with their JSON."""
+
+_LONG: Final = 4 * 1024
+"""Characters; encoding a shorter text again costs less than looking for it."""
+
+
+def remembering(
+    dumps: Callable[[object], bytes], before: Texts, now: Texts
+) -> Callable[[object], bytes]:
+    """Return `dumps` for parts of a state that does not encode a long text twice.
+
+    A document that stays is the same object in each state, and a str never changes.
+
+    Args:
+        dumps: encodes a part.
+        before: the long texts of the state before.
+        now: takes those of this one.
+    """
+    now.clear()
+
+    def encode(part: object) -> bytes:
+        if type(part) is not str or len(part) < _LONG:
+            return dumps(part)
+        found = before.get(id(part))
+        data = found[1] if found is not None and found[0] is part else dumps(part)
+        now[id(part)] = (part, data)
+        return data
+
+    return encode
 
 
 class Full(NamedTuple):
@@ -78,16 +112,18 @@ class Prepared:
         node: its shadow.
         tagged: whether it holds tags.
         shared: paths of the lists that references in it mean.
+        texts: its long texts.
         size: its JSON bytes, to within punctuation.
     """
 
-    __slots__ = ("node", "shared", "size", "tagged")
+    __slots__ = ("node", "shared", "size", "tagged", "texts")
 
     def __init__(self, node: delta.Shadow, *, tagged: bool, shared: tuple[str, ...] = ()) -> None:
         self.node = node
         self.tagged = tagged
         self.shared = shared
         self.size = delta.size(node)
+        self.texts: Texts = {}
 
     def part(self, *keys: str) -> bytes | None:
         """Return the JSON of a member, where the state is kept by its members down to there."""
@@ -125,6 +161,7 @@ class Lane:
         "shared",
         "sum",
         "tagged",
+        "texts",
         "time",
     )
 
@@ -134,6 +171,7 @@ class Lane:
         self.place = place
         self.sum = sum_
         self.shadow: delta.Shadow | None = None
+        self.texts: Texts = {}
         self.tagged = False
         self.time = ""
         self.shared: tuple[str, ...] = ()
@@ -189,6 +227,7 @@ class Lane:
         """Let go of the state; it is read again when it is needed."""
         if self._full is not None:
             self.shadow = None
+            self.texts = {}
 
     def read_shadow(self, store: Store, run_id: str, legacy: Any) -> delta.Shadow | None:
         """Return the shadow of the newest state, read again where it is not in memory.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, renderer, survey
 from caravanserai_core.errors import Conflict
-from caravanserai_core.journal import Piece, journal_for
+from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
+from caravanserai_core.piece import Piece
 from caravanserai_core.run import in_thread, wait_for
 
 if TYPE_CHECKING:

@@ -164,7 +164,9 @@ def _tree(
 
 def told(record: Record) -> bool:
     """Say whether a record is something that happened in the run, not book-keeping."""
-    return record.kind not in ("open", "snapshot", "roll")
+    if record.kind == "entry" and "meta" in record.head and not record.head.get("say"):
+        return False  # an adapter's own; the waypoint behind it tells what it is about
+    return record.kind not in ("open", "snapshot", "roll", "removed")
 
 
 def event(record: Record) -> dict[str, Any]:

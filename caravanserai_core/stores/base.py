@@ -166,7 +166,7 @@ class Sealed(NamedTuple):
     epoch: int
     rolled: bool
     shown: Shown | None
-    notes: Mapping[str, str] = {}  # noqa: RUF012 - never written to
+    notes: Mapping[str, str] = {}
 
 
 class Appended(NamedTuple):

@@ -92,6 +92,7 @@ CORE = (
         "derive",
         "compaction",
         "durability",
+        "piece",
         "pipeline",
         "renderer",
         "trees",

@@ -41,6 +41,12 @@ _AMBIGUOUS_WAIT: Final = 0.05
 
 _MOST_VERSIONS: Final = 1_000
 
+_MOST_BEHIND: Final = 8
+"""Checkpoints of an asynchronous graph that may be on their way to the disk."""
+
+_LONGEST_HOLD: Final = 1.0
+"""Seconds that the event loop is held back for it: a slow disk slows a graph, and stops none."""
+
 
 class Invocation:
     """One call of a graph: from its first `get_tuple` to its end, which nobody tells.
@@ -75,6 +81,24 @@ class Invocation:
         self.null_writes = False
         self.ambiguous = False
         self.error: BaseException | None = None
+        self._behind = 0
+        self._caught_up = threading.Condition()
+
+    def handed_over(self) -> None:
+        """Take note of an asynchronous `put` that is on its way to the disk."""
+        with self._caught_up:
+            self._behind += 1
+
+    def arrived(self) -> None:
+        """Take note that one is written, or failed."""
+        with self._caught_up:
+            self._behind -= 1
+            self._caught_up.notify_all()
+
+    def hold_back(self) -> None:
+        """Wait while the disk is far behind: LangGraph never does, and would fill the memory."""
+        with self._caught_up:
+            self._caught_up.wait_for(lambda: self._behind < _MOST_BEHIND, _LONGEST_HOLD)
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error of a `put`: LangGraph may swallow it."""
@@ -163,6 +187,8 @@ class Invocations:
         elif version is not None:
             invocation = version.invocation
             self._settle(str(current), version)
+        if invocation is not None and invocation.is_async:
+            invocation.hold_back()
         number = int(str(current).partition(".")[0]) if current is not None else 0
         # Unique in all processes: two branches of a thread never share one.
         minted = f"{number + 1:010}.{random.getrandbits(48):012x}"

@@ -35,7 +35,7 @@ from caravanserai_core.quoting import code, fenced, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SO_FAR: Final = 8
+_SO_FAR: Final = 6
 
 _TOGETHER: Final = 300
 """Characters; what tasks did is told in one paragraph up to here."""

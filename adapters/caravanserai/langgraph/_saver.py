@@ -296,12 +296,18 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         ends = not goes_on(checkpoint)
 
         def finish() -> None:
-            with self._told(target, thread, checkpoint, invocation):
-                queued.result()
+            try:
+                with self._told(target, thread, checkpoint, invocation):
+                    queued.result()
+            finally:
+                if invocation is not None:
+                    invocation.arrived()
             self._invocations.written(checkpoint["channel_versions"])
             if ends:
                 thread.run.write_notes()
 
+        if invocation is not None:
+            invocation.handed_over()
         work = queued.start(finish)
         if (
             invocation is None

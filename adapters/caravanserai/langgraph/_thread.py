@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
-_SO_FAR: Final = 8
+_SO_FAR: Final = 6
 
 _MOST_TOLD: Final = 64
 """Checkpoints whose writes are kept in memory, for the note of the next one."""
