@@ -204,7 +204,8 @@ def test_killed_at_any_moment(
     calm.check_end()
     killed = 0
     caught: set[str] = set()
-    while killed < kills:
+    # A few kills may by chance all come at one or two places.
+    while killed < kills or (len(caught) <= 2 and killed < 4 * kills):
         life = Life(preloaded, program, tmp_path / f"life-{killed}-{rng.random()}")
         ended = False
         while not ended:
