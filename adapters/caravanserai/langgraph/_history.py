@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from caravanserai.langgraph._thread import Loaded
+from caravanserai.langgraph._stored import Loaded
 from caravanserai_core import codec, compaction, reading, trees
 from caravanserai_core.errors import JournalDamaged, UsageError
 from caravanserai_core.journal import forget

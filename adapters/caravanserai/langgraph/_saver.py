@@ -28,7 +28,8 @@ from caravanserai.langgraph._invocations import (
     goes_on,
     kept_by,
 )
-from caravanserai.langgraph._thread import Loaded, Thread, part, thread_for
+from caravanserai.langgraph._stored import Loaded
+from caravanserai.langgraph._thread import Thread, part, thread_for
 from caravanserai_core.errors import UsageError
 from caravanserai_core.pipeline import Started
 from caravanserai_core.stores import open_store

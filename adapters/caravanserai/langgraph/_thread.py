@@ -1,4 +1,4 @@
-"""One thread of LangGraph, as one process knows it: its run, its heads, its pending writes."""
+"""One thread of LangGraph, as one process knows it: its heads, and what its tasks wrote."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _notes
-from caravanserai.langgraph._index import INPUT, WRITES, Index, Stored, head_of, is_pause, stored
+from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
 from caravanserai.langgraph._invocations import NULL_TASK, kept_by
 from caravanserai.langgraph._notes import Step, Write
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
+from caravanserai.langgraph._stored import PLACES, Loaded, StoredThread
 from caravanserai_core import reading
-from caravanserai_core.errors import Conflict, JournalDamaged, UnserialisableState
+from caravanserai_core.errors import Conflict, UnserialisableState
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from caravanserai.langgraph._invocations import Invocation
     from caravanserai_core.notes import Note
@@ -39,23 +40,6 @@ _MOST_BRANCHES: Final = 10_000
 
 _IN_HEAD: Final = ("v", "ts", "id")
 """Fields of a checkpoint that stand in its record's head, and not in the state."""
-
-# langgraph.checkpoint.base.WRITES_IDX_MAP (4.3): these have places of their own.
-_PLACES: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
-
-
-class Loaded(NamedTuple):
-    """A checkpoint with its state and pending writes.
-
-    Attributes:
-        stored: what its record's head tells.
-        state: channel values, versions, and so on.
-        writes: its pending writes, in LangGraph's order.
-    """
-
-    stored: Stored
-    state: dict[str, Any]
-    writes: list[Write]
 
 
 class _Known(NamedTuple):
@@ -88,13 +72,11 @@ class _Told(NamedTuple):
     lines: dict[str, tuple[str, str]]
 
 
-class Thread:
-    """A thread: a run whose lanes are the checkpoint namespaces."""
+class Thread(StoredThread):
+    """A thread that this process works on: its heads, and who may go on from where."""
 
     def __init__(self, run: Pipeline) -> None:
-        self.run = run
-        self.lock = threading.RLock()
-        self.index = Index(run.store, run.run_id)
+        super().__init__(run)
         self._known: dict[str, _Known] = {}
         self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
         self._so_far: dict[str, deque[str]] = {}
@@ -127,20 +109,6 @@ class Thread:
                 return loaded
         raise Conflict(f"thread {one_line(self.run.run_id)} is rewritten all the time")
 
-    def at(self, ns: str, checkpoint_id: str) -> Loaded | None:
-        """Read a checkpoint by its id; from there the thread may branch."""
-        with self.lock:
-            self.index.catch_up()
-            head = self.index.checkpoints.get(ns, {}).get(checkpoint_id)
-            if head is None:
-                return None
-            chain = self.run.store.chain(self.run.run_id, head.number)
-            records = self._records_of(ns, checkpoint_id)
-        if not chain:
-            return None
-        state = self._decode(chain, chain[-1])
-        return Loaded(head, state, self._writes(records, checkpoint_id, ns, state))
-
     def branch(self, ns: str, checkpoint_id: str) -> None:
         """Note that a checkpoint was read on purpose."""
         with self.lock:
@@ -148,10 +116,6 @@ class Thread:
             self._branches.move_to_end((ns, checkpoint_id))
             if len(self._branches) > _MOST_BRANCHES:
                 self._branches.popitem(last=False)
-
-    def writes_of(self, ns: str, checkpoint_id: str, state: dict[str, Any]) -> list[Write]:
-        """Read the pending writes of a checkpoint whose state is at hand; the index is current."""
-        return self._writes(self._indexed(ns, checkpoint_id), checkpoint_id, ns, state)
 
     def given(self) -> tuple[str, Any] | None:
         """Return the digest of the input that a job was begun with, and that input; or None."""
@@ -233,53 +197,6 @@ class Thread:
         """
         known = self._known.get(ns)
         return known is not None and "counters_since_delta_snapshot" in known.meta["metadata"]
-
-    def _decode(self, chain: list[Record], record: Record) -> dict[str, Any]:
-        run = self.run
-        state = reading.decode(chain, record.waypoint, run.store, run.run_id)
-        if type(state) is not dict:
-            raise JournalDamaged(f"waypoint {record.waypoint} holds no checkpoint of LangGraph")
-        return state
-
-    def _records_of(self, ns: str, checkpoint_id: str) -> list[Record]:
-        """Return the entries of a checkpoint with their bodies."""
-        with self.lock:
-            self.index.catch_up()
-            return self._indexed(ns, checkpoint_id)
-
-    def _indexed(self, ns: str, checkpoint_id: str) -> list[Record]:
-        found = list(self.index.writes.get((ns, checkpoint_id), ()))
-        return [record if record.body is not None else self._whole(record) for record in found]
-
-    def _whole(self, record: Record) -> Record:
-        read = self.run.store.scan(self.run.run_id, bodies=True, start=record.place)
-        whole = next(iter(read), None)
-        if whole is None or getattr(whole, "sum", "") != record.sum:
-            raise JournalDamaged(f"record {record.seq} of {one_line(self.run.run_id)} has gone")
-        return whole  # type: ignore[return-value]
-
-    def _writes(
-        self, records: Iterable[Record], checkpoint_id: str, ns: str, state: dict[str, Any]
-    ) -> list[Write]:
-        """Decode pending writes: the first of a place counts, of LangGraph's own the last."""
-        found: dict[tuple[str, int], Write] = {}
-        for record in records:
-            meta = record.head.get("meta") or {}
-            if (
-                record.kind != "entry"
-                or record.head.get("name") != WRITES
-                or record.lane != ns
-                or meta.get("checkpoint") != checkpoint_id
-            ):
-                continue
-            task, path = meta["task"], meta.get("path", "")
-            data: Any = reading.data_of(record, state)
-            for place, (channel, value) in enumerate(data):
-                index = _PLACES.get(channel, place)
-                if index < 0 or (task, index) not in found:
-                    found[(task, index)] = Write(task, path, index, channel, value)
-        # langgraph.checkpoint.base.writes_sort_key
-        return sorted(found.values(), key=lambda w: (w.path, w.task, w.place))
 
     def _learn(self, ns: str, loaded: Loaded) -> None:
         with self.lock:
@@ -446,7 +363,7 @@ class Thread:
                 known = self._known.get(ns)
                 lists = known.lists if known is not None and known.id == checkpoint_id else None
                 told = [
-                    Write(task, path, _PLACES.get(channel, place), channel, value)
+                    Write(task, path, PLACES.get(channel, place), channel, value)
                     for place, (channel, value) in enumerate(writes)
                 ]
                 data = [[channel, kept_value(channel, value, lists)] for channel, value in writes]
