@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from caravanserai_core import listing, reading
 from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
+from caravanserai_core.homes import leave_home, store_for
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
-from caravanserai_core.run import Run, current_run, in_thread, leave_home, store_for, wait_for
+from caravanserai_core.run import Run, current_run
+from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from caravanserai_core.homes import StoreLike
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.reading import Waypoint
-    from caravanserai_core.run import NoteLike, StoreLike
+    from caravanserai_core.run import NoteLike
     from caravanserai_core.stores import Store
 
 T = TypeVar("T")

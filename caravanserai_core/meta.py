@@ -1,7 +1,7 @@
-"""What an adapter notes in the head of a record, where lists and filters find it.
+"""What a caller puts in the head of a record, where lists and filters find it.
 
 Heads are read without decoding a state, so what stands there is small and plain JSON, exactly as
-it was given.
+it was given: names, and what an adapter notes beside a state.
 """
 
 from __future__ import annotations
@@ -13,6 +13,20 @@ from caravanserai_core.errors import UsageError
 
 _MOST_LEVELS: Final = 64
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
+
+
+def check_text(what: str, value: object) -> None:
+    """Refuse what a record's head cannot hold.
+
+    Raises:
+        UsageError: it is no string, or holds a lone surrogate.
+    """
+    if type(value) is not str:
+        raise UsageError(f"{what} is named by a string, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} holds half a surrogate pair, which is no text") from None
 
 
 def plain_copy(meta: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from caravanserai_core.errors import Conflict
 from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
 from caravanserai_core.piece import Piece
-from caravanserai_core.run import in_thread, wait_for
+from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

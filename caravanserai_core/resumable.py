@@ -16,12 +16,13 @@ from caravanserai_core import codec
 from caravanserai_core.api import checkpoint, load_latest
 from caravanserai_core.errors import UnserialisableState, UsageError
 from caravanserai_core.quoting import one_line
-from caravanserai_core.run import Run, in_thread, open_run, wait_for
+from caravanserai_core.run import Run, open_run
+from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from caravanserai_core.run import StoreLike
+    from caravanserai_core.homes import StoreLike
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")

@@ -7,8 +7,6 @@ object, and so does every adapter.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,55 +18,25 @@ from caravanserai_core.errors import (
     StaleWriter,
     UsageError,
 )
-from caravanserai_core.journal import Journal, journal_for
-from caravanserai_core.meta import plain_copy
+from caravanserai_core.homes import store_for
+from caravanserai_core.journal import journal_for
+from caravanserai_core.meta import check_text, plain_copy
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note, as_note
 from caravanserai_core.quoting import one_line, quoted
-from caravanserai_core.stores import Store, open_store
+from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
     from caravanserai_core.compaction import Keep
+    from caravanserai_core.homes import StoreLike
+    from caravanserai_core.journal import Journal
 
-    StoreLike = str | os.PathLike[str] | Store | None
     NoteLike = str | Note | Callable[[Any], str | Note] | None
 
 _log = logging.getLogger("caravanserai")
-
-_homes: dict[str, Store] = {}
-"""The default store of each run this process has touched: agents change their directory."""
-
-
-def store_for(run_id: str, store: StoreLike = None) -> Store:
-    """Return the store of a run: the one given, else the default as first resolved for it."""
-    if store is not None:
-        return open_store(store)
-    found = _homes.get(run_id)
-    if found is None:
-        found = _homes[run_id] = open_store(None)
-    return found
-
-
-def leave_home(run_id: str) -> None:
-    """Forget where a run's default store was; for a run that was deleted."""
-    _homes.pop(run_id, None)
-
-
-def _check_text(what: str, value: object) -> None:
-    """Refuse what a record's head cannot hold.
-
-    Raises:
-        UsageError: it is no string, or holds a lone surrogate.
-    """
-    if type(value) is not str:
-        raise UsageError(f"{what} is named by a string, not {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{what} holds half a surrogate pair, which is no text") from None
 
 
 class Entry(NamedTuple):
@@ -186,7 +154,7 @@ class Run:
         self, state: object, note: NoteLike, lane: str, meta: dict[str, Any] | None
     ) -> Callable[[], int]:
         """Encode a state now; returns what writes it."""
-        _check_text("a lane", lane)
+        check_text("a lane", lane)
         noted = None if meta is None else plain_copy(meta)
         prepared = self._journal.prepare(state, lane)
         told = as_note(note, state)
@@ -218,7 +186,7 @@ class Run:
         return self._later(self._repeat(note, lane, meta))
 
     def _repeat(self, note: object, lane: str, meta: dict[str, Any] | None) -> Callable[[], int]:
-        _check_text("a lane", lane)
+        check_text("a lane", lane)
         noted = None if meta is None else plain_copy(meta)
         told = as_note(note, None) if isinstance(note, (str, Note)) else None
         if told is None:
@@ -280,8 +248,8 @@ class Run:
         meta: dict[str, Any] | None,
         durable: bool,
     ) -> Callable[[], int]:
-        _check_text("the name of an entry", name)
-        _check_text("a lane", lane)
+        check_text("the name of an entry", name)
+        check_text("a lane", lane)
         fields: dict[str, Any] = {"name": name}
         if say is not None:
             fields["say"] = Note(say).to_json()
@@ -358,7 +326,7 @@ class Run:
     def _finished(self, result: object, call: str | None) -> tuple[dict[str, Any], bytes]:
         fields: dict[str, Any] = {"outcome": "finished"}
         if call is not None:
-            _check_text("what identifies a call", call)
+            check_text("what identifies a call", call)
             fields["call"] = call
         encoded = codec.encode(result)
         if encoded.tagged:
@@ -479,58 +447,11 @@ def open_run(
         JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
     """
     run_id = check_run_id(run_id)
-    _check_text("an adapter", adapter)
+    check_text("an adapter", adapter)
     if goal is not None:
-        _check_text("a goal", goal)
+        check_text("a goal", goal)
     journal = journal_for(store_for(run_id, store), run_id)
     run = Run(journal, must_exist=must_exist)
     if not run.exists:
         journal.adapter, journal.goal = adapter, goal
     return run
-
-
-# ---------------------------------------------------------------------- worker threads
-
-_executor: Any = None
-_executor_lock = threading.Lock()
-
-
-def in_thread(work: Callable[[], Any]) -> Any:
-    """Start `work` in a worker thread; returns a `concurrent.futures.Future`.
-
-    The threads are joined when the interpreter ends, so that a queued save is never dropped.
-    """
-    global _executor
-    with _executor_lock:
-        if _executor is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            _executor = ThreadPoolExecutor(32, thread_name_prefix="caravanserai")
-    try:
-        return _executor.submit(work)
-    except RuntimeError:  # the interpreter is ending, and starts no more threads
-        from concurrent.futures import Future
-
-        done: Future[Any] = Future()
-        try:
-            done.set_result(work())
-        except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            done.set_exception(error)
-        return done
-
-
-async def wait_for(future: Awaitable[Any]) -> Any:
-    """Wait for a future of a worker thread; cancelling the wait does not cancel the work."""
-    import asyncio
-
-    return await asyncio.shield(asyncio.wrap_future(future))  # type: ignore[arg-type]
-
-
-def _after_fork() -> None:
-    global _executor, _executor_lock
-    _executor = None
-    _executor_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -71,7 +71,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     # A process keeps each run's default store; here every test is a process of its own.
-    monkeypatch.setattr("caravanserai_core.run._homes", {})
+    monkeypatch.setattr("caravanserai_core.homes._homes", {})
 
 
 # An audit hook cannot be removed, hence one for the process and a list of what it refused.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from caravanserai_core import FileStore, journal, records, run
+from caravanserai_core import FileStore, homes, journal, records
 from caravanserai_core.stores.base import Appended, Sealed, Tail
 from integration_tests.support import ROOT
 
@@ -60,7 +60,7 @@ class GateStore(FileStore):
 def forget_everything() -> None:
     """Make this process know as little of any run as a new one does."""
     journal._table.clear()
-    run._homes.clear()
+    homes._homes.clear()
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, time: str) -> None:
