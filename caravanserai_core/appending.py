@@ -58,7 +58,7 @@ class Appending(Known):
 
     def __init__(self, store: Store, run_id: str) -> None:
         # Notes that are ready and not written yet; None: each is written with its record.
-        self._ready: dict[int, tuple[str, Note]] | None = None
+        self._ready: dict[int, tuple[str | None, str, Note]] | None = None
         self._ready_since = 0.0
         self._due = True  # they, and that of the waypoint being written, are written with it
         self.last_append = 0.0
@@ -308,5 +308,6 @@ class Appending(Known):
     def _rendered(self) -> dict[str, str]:
         return {
             f"waypoint-{number}.md": render(number, stamp, note, foot=self._foot(number))
-            for number, (stamp, note) in (self._ready or {}).items()
+            for number, (run, stamp, note) in (self._ready or {}).items()
+            if run == self._run  # not those of a run of this name that was deleted since
         }

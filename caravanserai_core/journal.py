@@ -184,7 +184,7 @@ class Journal(Appending):
         self._note_pieces(pieces, appended.tail.seq - len(pieces))
         number = self._newest + 1
         if self._ready is not None and not self._due:
-            self._ready[number] = (stamp, told)
+            self._ready[number] = (self._run, stamp, told)
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
         written.tagged, written.shared = prepared.tagged, prepared.shared

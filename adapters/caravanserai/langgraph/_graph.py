@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import orjson
+from langgraph.pregel import Pregel
 from langgraph.types import Command, GraphOutput
 
 from caravanserai.langgraph._ids import run_of
+from caravanserai.langgraph._notes import untold, upcoming
 from caravanserai.langgraph._saver import WaypointSaver
 from caravanserai.langgraph._words import messages_in, text_of, value_text
 from caravanserai_core import codec
-from caravanserai_core.errors import CaravanseraiError, InputChanged, UsageError
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    InputChanged,
+    SchemaMismatch,
+    UsageError,
+)
 from caravanserai_core.quoting import code, one_line, quoted
 
 if TYPE_CHECKING:
@@ -23,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.pregel import Pregel
     from langgraph.types import Interrupt, StateSnapshot
 
+    from caravanserai.langgraph._thread import Thread
     from caravanserai_core.stores import Store
 
 _PAUSED: Final = "__interrupt__"
@@ -110,9 +118,15 @@ def resumable_graph(
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
 
     Raises:
-        UsageError: the graph has another checkpointer, or one with another store.
+        UsageError: the graph is not compiled, or has another checkpointer or store.
         InvalidRunId: the name cannot name a run.
     """
+    if not isinstance(graph, Pregel):
+        raise UsageError(
+            f"resumable_graph takes a compiled graph, not {type(graph).__name__}: builder.compile()"
+        )
+    if not isinstance(run_id, str):
+        raise UsageError(f"a run_id is a string, not {type(run_id).__name__}")
     saver = graph.checkpointer
     if isinstance(saver, WaypointSaver):
         if store is not None and WaypointSaver(store).store.key != saver.store.key:
@@ -272,9 +286,14 @@ class ResumableGraph:
         return self._given(call, encoded)
 
     def _first(self, value: Any, encoded: codec.Encoded | None) -> _Start:
-        if self._saver.thread(self.run_id).newest("") is None and encoded is not None:
+        empty = self._saver.thread(self.run_id).newest("") is None
+        if empty and encoded is not None:
             return self._begin(value, encoded)
         if encoded is None:
+            if isinstance(value, Command) and value.resume is not None and empty:
+                raise UsageError(
+                    f"run {one_line(self.run_id)} is new and asks nothing: invoke it with its input"
+                )
             return _Start(value, None)
         raise UsageError(
             f"thread {one_line(self.run_id)} was begun without resumable_graph, so its input is "
@@ -299,6 +318,7 @@ class ResumableGraph:
             said = value.resume
         state = self._state(config)
         if not state.tasks:
+            self._refuse_other_graph(thread)
             outcome = thread.run.outcome
             if not outcome or outcome.get("outcome") != "finished":
                 thread.run.finish(call=call)  # killed between its last checkpoint and this record
@@ -319,6 +339,31 @@ class ResumableGraph:
         # LangGraph again, it would be the answer to whatever is asked next.
         return _Start(None, call)
 
+    def _refuse_other_graph(self, thread: Thread) -> None:
+        """Refuse a graph that lacks a node which was to run: LangGraph would call it finished.
+
+        Raises:
+            SchemaMismatch: it does.
+        """
+        loaded = thread.newest("")
+        values = loaded.state if loaded is not None else {}
+        if not values:
+            return
+        none: list[str] = []
+        nodes = untold(
+            lambda: upcoming(
+                values["channel_values"], values["channel_versions"], values["versions_seen"]
+            ),
+            none,
+        )
+        gone = [node for node in nodes if node not in self.graph.nodes]
+        if gone:
+            names = ", ".join(one_line(node, 60) for node in dict.fromkeys(gone))
+            raise SchemaMismatch(
+                f"run {one_line(self.run_id)} is to go on at the node {names}, which this graph "
+                "does not have. Give the node its name back, or begin anew with again=True."
+            )
+
     def _state(self, config: RunnableConfig) -> StateSnapshot:
         """Return where the graph is. No tasks: at its end; with tasks, all may have run already."""
         return self.graph.get_state(config)
@@ -338,9 +383,9 @@ class ResumableGraph:
             yield
         except Exception as error:
             if not isinstance(error, CaravanseraiError):
-                text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                # What the work raised matters more than that this could not be written.
-                with suppress(CaravanseraiError):
+                # What the work raised matters more than that this could not be told or written.
+                with suppress(Exception):
+                    text = f"{type(error).__name__}: {error}".removesuffix(": ")
                     self._saver.thread(self.run_id).run.fail(quoted(text, 300))
             raise
 
@@ -358,7 +403,11 @@ def _names_questions(answer: Any) -> bool:
 
 
 def _digest(encoded: codec.Encoded) -> str:
-    return hashlib.sha256(encoded.data).hexdigest()[:32]
+    """Return what identifies an input; the order of its fields does not matter to a graph."""
+    tree: Any = codec.parse(encoded.data)
+    if isinstance(tree, dict):
+        tree = dict(sorted(tree.items()))
+    return hashlib.sha256(orjson.dumps(tree)).hexdigest()[:32]
 
 
 def _differing(value: Any, other: Any) -> str:

@@ -184,24 +184,22 @@ def remove_runs(thread: Thread, run_ids: frozenset[str]) -> None:
             (ns, found.id)
             for ns, ids in thread.index.checkpoints.items()
             for found in ids.values()
-            if str(found.metadata.get("run_id")) in run_ids
+            if found.metadata.get("run_id") is not None and str(found.metadata["run_id"]) in run_ids
         }
-    if going:
-        _keep(thread, lambda ns, checkpoint_id: (ns, checkpoint_id) not in going)
+    _remove(thread, going)
 
 
 def keep_latest(thread: Thread) -> None:
     """Keep the newest checkpoint of each namespace, and what it is rebuilt from."""
-    kept: set[tuple[str, str]] = set()
     with thread.lock:
         thread.index.catch_up()
+        known = {(ns, cid) for ns, ids in thread.index.checkpoints.items() for cid in ids}
+        kept: set[tuple[str, str]] = set()
         for ns in thread.index.checkpoints:
             newest = newest_id(thread.index, ns)
             if newest is not None:
                 kept |= {(ns, found) for found in _with_seeds(thread, ns, newest)}
-        everything = sum(map(len, thread.index.checkpoints.values()))
-    if len(kept) < everything:
-        _keep(thread, lambda ns, checkpoint_id: (ns, checkpoint_id) in kept)
+    _remove(thread, known - kept)
 
 
 def _with_seeds(thread: Thread, ns: str, newest: str) -> list[str]:
@@ -227,19 +225,17 @@ def _with_seeds(thread: Thread, ns: str, newest: str) -> list[str]:
     return kept
 
 
-def _keep(thread: Thread, keeps: Any) -> None:
+def _remove(thread: Thread, going: set[tuple[str, str]]) -> None:
+    """Remove checkpoints; what somebody stored since they were chosen is not among them."""
+    if not going:
+        return
+
     def keep(record: Record) -> bool:
         meta = record.head.get("meta") or {}
-        checkpoint_id = meta.get("checkpoint")
-        return checkpoint_id is None or bool(keeps(record.lane, checkpoint_id))
+        return (record.lane, meta.get("checkpoint")) not in going
 
     with thread.lock:
-        run = thread.run
-        left = any(keeps(ns, cid) for ns, ids in thread.index.checkpoints.items() for cid in ids)
-        if left:
-            run.compact(keep)
-        else:
-            delete(run.store, run.run_id)
+        thread.run.compact(keep)
         thread.forget()
 
 

@@ -10,6 +10,7 @@ writes lead to the checkpoint, what comes in its channels (langgraph 1.2.24):
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,7 +34,12 @@ from caravanserai_core.notes import Note
 from caravanserai_core.quoting import code, fenced, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+_log = logging.getLogger("caravanserai")
 
 _SO_FAR: Final = 6
 
@@ -93,6 +99,15 @@ class Step(NamedTuple):
     done: list[str]
     ns: str = ""
     taken_up: bool = False
+
+
+def untold(tell: Callable[[], T], instead: T) -> T:
+    """Tell something, or `instead`: values are of any kind, and a note must not stop a graph."""
+    try:
+        return tell()
+    except Exception:  # noqa: BLE001 - whatever a value's own code raises
+        _log.debug("a note of LangGraph could not be made", exc_info=True)
+        return instead
 
 
 # ---------------------------------------------------------------------- what comes next

@@ -18,6 +18,7 @@ from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import PLACES, Loaded, StoredThread
 from caravanserai_core import reading
 from caravanserai_core.errors import Conflict, UnserialisableState
+from caravanserai_core.notes import Note
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from caravanserai.langgraph._invocations import Invocation
-    from caravanserai_core.notes import Note
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
@@ -98,6 +98,8 @@ class Thread(StoredThread):
             record = found.chain[-1]
             head = stored(record)
             if head is None or record.waypoint <= self._fresh_after:
+                with self.lock:
+                    self._known.pop(ns, None)
                 return None
             state = self._decode(found.chain, record)
             since: list[Record] | None = found.since
@@ -134,7 +136,7 @@ class Thread(StoredThread):
         What the thread holds already is history from then on, after a crash too.
         """
         if not self.run.exists:
-            self.run.begin(_notes.goal_of(value))
+            self.run.begin(_notes.untold(lambda: _notes.goal_of(value), None))
         with self.lock:
             self.index.catch_up()
             after = max(self.index.waypoints, default=0)
@@ -166,7 +168,8 @@ class Thread(StoredThread):
             return "none"
         with self.lock:
             news = [record for record in self.index.waypoints.values() if record.seq > answered]
-        went_on = any(record.lane and not is_pause(record) for record in news)
+        # A pause of a subgraph too: it got as far as its next question with that answer.
+        went_on = any(record.lane for record in news)
         return "used" if taken_back or went_on else "given"
 
     def put_answer(self, value: Any) -> None:
@@ -207,7 +210,7 @@ class Thread(StoredThread):
             meta = {key: item for key, item in record.head["meta"].items() if key != "pause"}
             self._known[ns] = _Known(loaded.stored.id, loaded.state, meta, None, read=True)
             tasks = loaded.state["channel_values"].get("__pregel_tasks")
-            lines_of = _notes.task_lines(loaded.writes, tasks)
+            lines_of = _told_lines(loaded.writes, tasks)
             self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
             note = record.head.get("note")
             lines = list(note.get("so_far", ())) if isinstance(note, dict) else []
@@ -300,7 +303,8 @@ class Thread(StoredThread):
         if newest != parent:
             found = self.run.newest(ns)
             head = stored(found.chain[-1]) if found is not None and found.chain else None
-            newest = head.id if head is not None else None
+            fresh = head is not None and head.number <= self._fresh_after
+            newest = head.id if head is not None and not fresh else None
         if newest != parent:
             raise self.overlap(ns)
         return False
@@ -321,7 +325,8 @@ class Thread(StoredThread):
 
     def _begin(self, state: Mapping[str, Any]) -> None:
         if not self.run.exists:
-            self.run.begin(_notes.goal_of(state["channel_values"].get("__start__")))
+            given = state["channel_values"].get("__start__")
+            self.run.begin(_notes.untold(lambda: _notes.goal_of(given), None))
 
     def _note(self, ns: str, parent: str | None, state: Mapping[str, Any], source: str) -> Note:
         before = self._known.get(ns)
@@ -338,7 +343,8 @@ class Thread(StoredThread):
             source == "loop" and before is not None and before.id == parent and before.read,
         )
         lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
-        note, news = _notes.note_of(step, lines, self.run.goal)
+        silent: tuple[Note, list[str]] = (Note("A step of the graph."), [])
+        note, news = _notes.untold(lambda: _notes.note_of(step, lines, self.run.goal), silent)
         lines.extend(news)
         return note
 
@@ -369,7 +375,7 @@ class Thread(StoredThread):
                 data = [[channel, kept_value(channel, value, lists)] for channel, value in writes]
                 meta = {"checkpoint": checkpoint_id, "task": task, "path": path}
                 tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
-                lines = _notes.task_lines(told, tasks)
+                lines = _told_lines(told, tasks)
                 waiting = self.run.entry(
                     WRITES, data, say=lines.get(task, ("", ""))[1], lane=ns, meta=meta
                 )
@@ -411,7 +417,8 @@ class Thread(StoredThread):
             lines = self._so_far.get(ns, ())
             done = _notes.in_order(told.lines.values()) if told is not None else []
             stop = _notes.Stop(writes, done, tasks, lines, ns, self.run.goal)
-            note = _notes.pause_note(stop) if kind == "interrupt" else _notes.error_note(stop)
+            tell = _notes.pause_note if kind == "interrupt" else _notes.error_note
+            note = _notes.untold(lambda: tell(stop), Note(f"**The graph stopped:** {kind}."))
             meta = {**known.meta, "pause": kind}
             lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
             lines.append(_notes.stopped_line(note.to_json()))
@@ -442,6 +449,11 @@ def part(store: Store, run_id: str) -> None:
     """Let the next `thread_for` begin anew: the thread was deleted."""
     with _shared_lock:
         _shared.pop((store.key, run_id), None)
+
+
+def _told_lines(writes: list[Write], tasks: Any) -> dict[str, tuple[str, str]]:
+    silent: dict[str, tuple[str, str]] = {}
+    return _notes.untold(lambda: _notes.task_lines(writes, tasks), silent)
 
 
 def _by_channel(
