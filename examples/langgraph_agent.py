@@ -7,7 +7,8 @@ caravanserai show offer-118                        what the last waypoint says
 
 Its model is a script, reached over HTTP like a real one; `--base-url http://…/v1` names another
 that speaks OpenAI's chat format (MODEL and MODEL_KEY where it wants them). Each event is printed
-with its number. What was finished at a kill is not done again: no answer is paid for twice.
+with its number. After a kill only the node that was running runs again: what its model call or tool
+had just done, before LangGraph stored it, is done twice.
 """
 
 import argparse

@@ -10,11 +10,11 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from caravanserai.langgraph import WaypointSaver, _history, resumable_graph
-from caravanserai_core.errors import Conflict, SchemaMismatch, UsageError
+from caravanserai_core.errors import Conflict, InputChanged, SchemaMismatch, UsageError
 from caravanserai_core.journal import Journal
 from caravanserai_core.stores import FileStore
 from caravanserai_core.verify import verify
@@ -215,3 +215,32 @@ def test_a_graph_that_is_not_compiled_and_a_name_that_is_none_are_refused(tmp_pa
         resumable_graph(graph, run_id="run", store=tmp_path)
     with pytest.raises(UsageError, match="string"):
         resumable_graph(graph.compile(), run_id=number, store=tmp_path)
+
+
+def test_the_first_answer_stands(tmp_path: Path) -> None:
+    """Another answer to a question that was answered before a crash is refused, both shown."""
+    asks = _chain(ask=lambda state: {"log": [interrupt("Send it?")]})
+    saver = WaypointSaver(tmp_path)
+    job = resumable_graph(asks.compile(checkpointer=saver), run_id="run")
+    job.invoke({"x": 1})
+    saver.thread("run").put_answer("yes")  # and the process died before the node ended
+
+    with pytest.raises(InputChanged, match='"yes".*"no"'):
+        job.invoke(Command(resume="no"))
+
+    assert job.invoke(Command(resume="yes")) == {"x": 1, "log": ["yes"]}
+
+
+def test_a_branch_says_where_it_comes_from_and_tells_its_own_story(tmp_path: Path) -> None:
+    """What was done after the place where it branches off is no part of "so far"."""
+    saver = WaypointSaver(tmp_path)
+    graph = _chain(a=_log("a"), b=_log("b")).compile(checkpointer=saver)
+    graph.invoke({"x": 1}, _config(), durability="sync")
+    old = next(item for item in graph.get_state_history(_config()) if item.next == ("b",))
+
+    graph.invoke({"x": 5}, old.config, durability="sync")
+
+    branch = (tmp_path / "run" / "waypoint-5.md").read_text(encoding="utf-8")
+    assert "**Branched off from waypoint 3.** The run was given its input: `x` = 5." in branch
+    assert "Node `a` wrote" in branch
+    assert "Node `b` wrote" not in branch

@@ -325,10 +325,16 @@ class ResumableGraph:
             # LangGraph gives the result in whatever form it is asked for, and runs nothing.
             return _Start(None, None)
         asked = state.interrupts
-        answer = thread.answer() if asked else "none"
+        answer, before = thread.answer() if asked else ("none", None)
+        if answer == "given" and said is not None and not _same(said, before):
+            raise InputChanged(
+                f"run {one_line(self.run_id)} was answered already, with {value_text(before)}, and "
+                f"is now answered {value_text(said)}. The first answer stands: start the job as "
+                "before."
+            )
         if answer == "used":
             thread.put_answer(None)
-        elif asked and said is not None:
+        elif asked and said is not None and answer == "none":
             if len(asked) > 1 or _names_questions(said):
                 return _Start(value, call)
             # On disk before the node sees it: LangGraph stores it while the node already runs.
@@ -395,6 +401,10 @@ class ResumableGraph:
             return
         if not self._state(config).tasks:
             self._saver.thread(self.run_id).run.finish(call=start.call)
+
+
+def _same(answer: Any, other: Any) -> bool:
+    return codec.encode(answer) == codec.encode(other)
 
 
 def _names_questions(answer: Any) -> bool:

@@ -25,6 +25,7 @@ from caravanserai.langgraph._words import (
     message_text,
     messages_given,
     messages_in,
+    quote,
     sentence,
     shortened,
     text_of,
@@ -89,6 +90,7 @@ class Step(NamedTuple):
         done: what the tasks that led here did, a line each.
         ns: checkpoint namespace; "" where it is not of a subgraph.
         taken_up: the checkpoint before was written by another process, and its nodes run now.
+        branch: number of the waypoint that it goes on from, where that is not the newest; else 0.
     """
 
     source: str
@@ -99,6 +101,7 @@ class Step(NamedTuple):
     done: list[str]
     ns: str = ""
     taken_up: bool = False
+    branch: int = 0
 
 
 def untold(tell: Callable[[], T], instead: T) -> T:
@@ -214,7 +217,9 @@ def _task_line(node: str, writes: list[Write]) -> str:
     for write in writes:
         if write.place < 0 or write.channel.startswith(_OWN):
             continue
-        messages = messages_in(write.value)
+        messages = messages_in(write.value) or (
+            messages_given(write.value) if write.channel == "messages" else []
+        )
         if messages:
             told.append(listed([message_text(message) for message in messages]))
         else:
@@ -276,15 +281,18 @@ def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, 
             else "The state was changed by hand (`update_state`): " + " ".join(changed)
         ]
     elif step.source == "fork":
-        lines = ["The run branches off here, from an earlier checkpoint."]
+        origin = f"waypoint {step.branch}" if step.branch else "an earlier checkpoint"
+        lines = [f"The run branches off here, from {origin}."]
     else:
         lines = done or [_ran_line(step)]
-    picked_up = "**Picked up by another process.** " if step.taken_up else ""
+    begins = "**Resumed by another process.** " if step.taken_up else ""
+    if step.branch and step.source != "fork":
+        begins = f"**Branched off from waypoint {step.branch}.** "
     together = " ".join(lines)
     short = len(lines) == 1 or (len(lines) == 2 and len(together) <= _TOGETHER)
     story = together if short else f"{len(lines)} tasks ran in one step."
     note = Note(
-        f"{picked_up}{inside(step.ns, story)}",
+        f"{begins}{inside(step.ns, story)}",
         happened=() if short else lines,
         next=_next_lines(step, nodes),
         so_far=list(so_far)[-_SO_FAR:],
@@ -392,8 +400,23 @@ class Stop(NamedTuple):
 def stopped_line(record_note: Any) -> str:
     """Return the line of a pause or an error for "so far", from its note as JSON."""
     summary = record_note.get("summary", "") if isinstance(record_note, dict) else str(record_note)
-    told = summary.partition("\n\n")[0].removeprefix("**Waiting for a person.** ")
-    return shortened(told.replace("**", "").rstrip(":.") + ".")
+    told, _, asked = summary.partition("\n\n")
+    told = told.removeprefix("**Waiting for a person.** ").replace("**", "").rstrip(":.")
+    question = _ASKED.match(asked)
+    return shortened(sentence(f"{told}: {quote(question[1])}" if question else told))
+
+
+_BOLD: Final = re.compile(r"^\*\*[^*]+\*\* ")
+_ASKED: Final = re.compile(r"`{3,}text\n(.*)")
+
+
+def lines_of(record_note: Any) -> list[str]:
+    """Return what a waypoint's note says of what ran, as lines for "so far"."""
+    if not isinstance(record_note, dict):
+        return [str(record_note)] if record_note else []
+    before = [str(line) for line in record_note.get("so_far", ())]
+    own = record_note.get("happened") or [_BOLD.sub("", record_note.get("summary", ""))]
+    return [*before, *(shortened(str(line)) for line in own)]
 
 
 def pause_note(stop: Stop) -> Note:
@@ -449,6 +472,6 @@ def error_note(stop: Stop) -> Note:
     who = f"Node {code(node)}" if node else "A task"
     return stop.note(
         f"**{inside(stop.ns, who)} failed:** {_error_text(failed)}.",
-        [f"{who} runs again when the graph is invoked with `None` as its input."],
+        [f"{who} runs again: invoke the graph with `None`, or start the job as before."],
         [node] if node else [],
     )

@@ -143,9 +143,10 @@ class Thread(StoredThread):
         meta: dict[str, Any] = {"digest": digest, "after": after}
         self.run.entry(INPUT, value, lane="", meta=meta).result(0, sync=True)
         self._fresh_after = after
+        self._so_far.clear()
 
-    def answer(self) -> str:
-        """Say what became of the answer to what the main namespace asked.
+    def answer(self) -> tuple[str, Any]:
+        """Say what became of the answer to what the main namespace asked, and what it was.
 
         Returns:
             "none": it stands open. "given": an answer stands in the journal, and the process was
@@ -154,23 +155,22 @@ class Thread(StoredThread):
         """
         loaded = self.newest("")
         if loaded is None:
-            return "none"
+            return "none", None
         answered = 0
-        taken_back = False
+        given: Any = None
         for record in self._records_of("", loaded.stored.id):
             writes = dict(reading.data_of(record, loaded.state))
             if "__interrupt__" in writes:
                 answered = 0
             elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in writes:
-                answered = record.seq
-                taken_back = writes["__resume__"] is None
+                answered, given = record.seq, writes["__resume__"]
         if not answered:
-            return "none"
+            return "none", None
         with self.lock:
             news = [record for record in self.index.waypoints.values() if record.seq > answered]
         # A pause of a subgraph too: it got as far as its next question with that answer.
         went_on = any(record.lane for record in news)
-        return "used" if taken_back or went_on else "given"
+        return ("used" if given is None or went_on else "given"), given
 
     def put_answer(self, value: Any) -> None:
         """Write down an answer to what the main namespace asked; None takes it back.
@@ -212,15 +212,7 @@ class Thread(StoredThread):
             tasks = loaded.state["channel_values"].get("__pregel_tasks")
             lines_of = _told_lines(loaded.writes, tasks)
             self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
-            note = record.head.get("note")
-            lines = list(note.get("so_far", ())) if isinstance(note, dict) else []
-            if is_pause(record):
-                lines.append(_notes.stopped_line(note))
-            elif isinstance(note, dict):
-                lines += note.get("happened") or [note.get("summary", "")]
-            elif note:
-                lines.append(note)
-            self._so_far[ns] = deque(lines, _SO_FAR)
+            self._so_far[ns] = deque(_lines_of(record), _SO_FAR)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -279,6 +271,8 @@ class Thread(StoredThread):
             try:
                 return write()
             except Conflict as error:
+                if self.run.store.recent(self.run.run_id) is None:
+                    raise  # it was deleted, which it says itself
                 raise self.overlap(ns) from error
 
     def _may_branch(self, ns: str, parent: str | None, source: object, *, begins: bool) -> bool:
@@ -323,6 +317,20 @@ class Thread(StoredThread):
         with self.lock:
             self._known.pop(ns, None)
 
+    def _branch(self, ns: str, parent: str | None) -> int:
+        """Return the waypoint that a checkpoint branches off from; 0 where it follows the newest.
+
+        What is told "so far" is then what was told there.
+        """
+        known = self._known.get(ns)
+        if parent is None or (known is not None and known.id == parent):
+            return 0
+        found = self.index.checkpoints.get(ns, {}).get(parent)
+        if found is None:
+            return 0
+        self._so_far[ns] = deque(_lines_of(found.record), _SO_FAR)
+        return found.number
+
     def _begin(self, state: Mapping[str, Any]) -> None:
         if not self.run.exists:
             given = state["channel_values"].get("__start__")
@@ -341,6 +349,7 @@ class Thread(StoredThread):
             _notes.in_order(told.lines.values()) if told is not None else [],
             ns,
             source == "loop" and before is not None and before.id == parent and before.read,
+            self._branch(ns, parent),
         )
         lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
         silent: tuple[Note, list[str]] = (Note("A step of the graph."), [])
@@ -449,6 +458,13 @@ def part(store: Store, run_id: str) -> None:
     """Let the next `thread_for` begin anew: the thread was deleted."""
     with _shared_lock:
         _shared.pop((store.key, run_id), None)
+
+
+def _lines_of(record: Record) -> list[str]:
+    note = record.head.get("note", "")
+    if is_pause(record) and isinstance(note, dict):
+        return [*note.get("so_far", ()), _notes.stopped_line(note)]
+    return _notes.lines_of(note)
 
 
 def _told_lines(writes: list[Write], tasks: Any) -> dict[str, tuple[str, str]]:
