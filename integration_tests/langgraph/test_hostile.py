@@ -225,7 +225,7 @@ def test_the_first_answer_stands(tmp_path: Path) -> None:
     job.invoke({"x": 1})
     saver.thread("run").put_answer("yes")  # and the process died before the node ended
 
-    with pytest.raises(InputChanged, match='"yes".*"no"'):
+    with pytest.raises(InputChanged, match=r'"yes".*"no"'):
         job.invoke(Command(resume="no"))
 
     assert job.invoke(Command(resume="yes")) == {"x": 1, "log": ["yes"]}
