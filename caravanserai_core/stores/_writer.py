@@ -349,12 +349,15 @@ class RunWriter(RunSettler):
             return None
         try:
             at = max(0, mark.size - SUFFIX_MAX - 2)
-            if known.sum.encode() not in self.files.read(fd, mark.size - at, at):
+            before = self.files.read(fd, mark.size - at, at)
+            if known.sum.encode() not in before:
                 return None
         finally:
             close(self.files, fd)
+        # Its writer may have died before the line end, which the next one then wrote.
+        begin = mark.size + (not before.endswith(b"\n"))
         news: list[Record] = []
-        for item in self.scan(bodies=False, start=Place(mark.segment, mark.size)):
+        for item in self.scan(bodies=False, start=Place(mark.segment, begin)):
             if isinstance(item, Record):
                 if item.seq <= tail.seq:
                     news.append(item)
