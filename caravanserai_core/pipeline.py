@@ -84,11 +84,19 @@ class Waiting:
         """
         run = self._run
         if not self.written.wait(seconds):
-            run.flush(sync=sync)
+            try:
+                run.flush(sync=sync)
+            except BaseException:
+                self.withdraw()
+                raise
         seq = self.piece.seq
         if sync and not run.wait_durable(seq, 0):
             run.sync(seq)  # somebody else wrote it, who did not need it durable
         return seq
+
+    def withdraw(self) -> None:
+        """Let it go, where it could not be written: it may not turn up later, in another run."""
+        self._run.withdraw(self)
 
 
 class Newest(NamedTuple):
@@ -268,6 +276,12 @@ class Pipeline:
         with self._lock:
             self._waiting.append(waiting)
         return waiting
+
+    def withdraw(self, waiting: Waiting) -> None:
+        """Let an entry go that waits no more."""
+        with self._lock:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     def _with_pieces(self, write: Callable[[list[Piece]], T]) -> T:
         """Write something together with the entries that wait; in a turn of the queue."""

@@ -244,3 +244,20 @@ def test_a_branch_says_where_it_comes_from_and_tells_its_own_story(tmp_path: Pat
     assert "**Branched off from waypoint 3.** The run was given its input: `x` = 5." in branch
     assert "Node `a` wrote" in branch
     assert "Node `b` wrote" not in branch
+
+
+def test_writes_that_failed_do_not_turn_up_in_the_next_run_of_that_name(tmp_path: Path) -> None:
+    """A task ends after its thread was deleted: what it wrote is no part of the next one."""
+    saver = WaypointSaver(tmp_path)
+    graph = _chain(n=_log("n")).compile(checkpointer=saver)
+    graph.invoke({"x": 1}, _config(), durability="sync")
+    head = saver.get_tuple(_config())
+    assert head is not None
+    FileStore(tmp_path).delete("run")  # as another process does
+    with pytest.raises(Conflict):
+        saver.put_writes(head.config, [("x", "of the deleted thread")], "task")
+
+    graph.invoke({"x": 2}, _config(), durability="sync")
+
+    journal = (tmp_path / "run" / "journal-1.jsonl").read_text(encoding="utf-8")
+    assert "of the deleted thread" not in journal

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
 
-    from caravanserai_core.pipeline import Queued
+    from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.stores import Store
 
 _MOST_THREADS: Final = 256
@@ -368,9 +368,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         assert target.checkpoint_id is not None
         with kept_by(self._invocations.opened()):
             waiting = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
-            if not self._pause(target, thread, writes):
-                patience = self._patience(config, thread, target, writes, task_id)
-                waiting.result(patience, sync=True)
+            patience = self._patience(config, thread, target, writes, task_id)
+            self._land(target, thread, writes, waiting, patience, sync=True)
 
     async def aput_writes(
         self,
@@ -394,9 +393,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
         def finish() -> int:
             with kept_by(invocation):
-                if self._pause(target, thread, writes):
-                    return 0
-                return waiting.result(patience, sync=not lazy)
+                return self._land(target, thread, writes, waiting, patience, sync=not lazy)
 
         work = Started(finish)
         if lazy and not lingers:
@@ -414,6 +411,25 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         if task_id == NULL_TASK:
             self._invocations.null_written()
         return target, self.thread(target.run_id)
+
+    def _land(
+        self,
+        target: Target,
+        thread: Thread,
+        writes: Sequence[tuple[str, Any]],
+        waiting: Waiting,
+        patience: float,
+        *,
+        sync: bool,
+    ) -> int:
+        """See to it that writes stand in the journal; returns the seq of their record."""
+        try:
+            if self._pause(target, thread, writes):
+                return waiting.piece.seq
+        except BaseException:
+            waiting.withdraw()
+            raise
+        return waiting.result(patience, sync=sync)
 
     def _pause(self, target: Target, thread: Thread, writes: Sequence[tuple[str, Any]]) -> bool:
         """Leave a waypoint where a task asks or fails; say whether one was written."""
