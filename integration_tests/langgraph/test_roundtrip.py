@@ -234,7 +234,7 @@ def test_the_journal_of_a_chat_that_grows_step_by_step_is_a_few_times_its_last_s
 
     assert graph.get_state(config()).values["messages"] == messages
     ratio = journal_bytes(tmp_path / "store") / plain(messages)
-    assert ratio < 5, f"{ratio:.2f}"
+    assert ratio < 5.5, f"{ratio:.2f}"
 
 
 # ---------------------------------------------------------------------- questions
