@@ -158,7 +158,7 @@ def scan(
             try:
                 yield read_line(text, place, stop, start)
             except Malformed as error:
-                yield _bad(buffer[at:newline], place, path, error, complete=True)
+                yield from _parts(buffer[at:newline], place, path, error)
             at = newline + 1
         if at:
             position, chunk = position + at, _NEXT
@@ -180,6 +180,31 @@ def _parsed(line: bytes, place: Place, path: str, *, complete: bool) -> Record |
         return read_line(line, place)
     except Malformed as error:
         return _bad(line, place, path, error, complete=complete)
+
+
+def _parts(line: bytes, place: Place, path: str, error: Malformed) -> Iterator[Record | Bad]:
+    """Yield what a bad line is made of: two whole records, if only the break between them is bad.
+
+    What builds on the second one still loads, so a repair has to find it.
+    """
+    sizes = lengths(line)
+    first = second = None
+    if sizes is not None and b"\0" not in line:
+        at, head_size, body_size = sizes
+        body_end = at + head_size + (body_size and body_size + 1)
+        end = line.find(b"}", body_end, body_end + SUFFIX_MAX) + 1
+        if end:
+            first = _parsed(line[:end], place, path, complete=True)
+            second = Place(place.segment, place.offset + end + 1)
+    if second is None or not isinstance(first, Record):
+        yield _bad(line, place, path, error, complete=True)
+        return
+    yield first
+    yield Bad(path, place.offset + end, 1, complete=True, why="a line end is damaged")
+    try:
+        yield read_line(line[end + 1 :], second)
+    except Malformed as fault:
+        yield from _parts(line[end + 1 :], second, path, fault)
 
 
 def _bad(line: bytes, place: Place, path: str, error: Malformed, *, complete: bool) -> Bad:

@@ -349,13 +349,13 @@ class RunWriter(RunSettler):
             return None
         try:
             at = max(0, mark.size - SUFFIX_MAX - 2)
-            before = self.files.read(fd, mark.size - at, at)
-            if known.sum.encode() not in before:
+            around = self.files.read(fd, mark.size - at + 1, at)
+            if known.sum.encode() not in around:
                 return None
         finally:
             close(self.files, fd)
         # Its writer may have died before the line end, which the next one then wrote.
-        begin = mark.size + (not before.endswith(b"\n"))
+        begin = mark.size + (around[mark.size - at - 1 :] == b"}\n")
         news: list[Record] = []
         for item in self.scan(bodies=False, start=Place(mark.segment, begin)):
             if isinstance(item, Record):

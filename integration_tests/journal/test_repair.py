@@ -294,3 +294,12 @@ def test_an_error_at_any_call_is_typed_and_repair_can_be_tried_again(
         reset(case)
     else:
         raise AssertionError("it never completes untouched")
+
+
+def test_a_damaged_line_end_takes_no_record(written: Written, case: Case) -> None:
+    """Both records beside it are whole, and all that builds on them loads."""
+    for name, data in written.segments.items():
+        for offset in (at for at, byte in enumerate(data[:-1]) if byte == ord("\n")):
+            case.put(name, data[:offset] + b"\x8a" + data[offset + 1 :])
+            assert mend(case).lost == [], offset
+            reset(case)
