@@ -47,8 +47,9 @@ from caravanserai_core.notes import Note, PlanItem
 from caravanserai_core.quoting import fenced, quoted
 from caravanserai_core.reading import Waypoint
 from caravanserai_core.resumable import again, resumable, resumable_iterate
-from caravanserai_core.run import Entry, Run, current_run, open_run
+from caravanserai_core.run import Run, current_run, open_run
 from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store
+from caravanserai_core.work import Entry
 
 __version__ = "1.0.0.dev0"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.reading import Waypoint
-    from caravanserai_core.run import NoteLike
     from caravanserai_core.stores import Store
+    from caravanserai_core.work import NoteLike
 
 T = TypeVar("T")
 

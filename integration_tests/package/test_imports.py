@@ -109,6 +109,7 @@ CORE = (
         "signals",
         "survey",
         "run",
+        "work",
         "verify",
         "repair",
         "api",
