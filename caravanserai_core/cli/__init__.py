@@ -15,6 +15,7 @@ import click
 
 import caravanserai_core
 from caravanserai_core.cli._app import App, Session, common_options
+from caravanserai_core.cli._copy import copy_
 from caravanserai_core.cli._diff import diff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
@@ -55,6 +56,7 @@ for _command in (
     resume_,
     verify_,
     clean_,
+    copy_,
     completion_,
 ):
     app.add_command(_command)

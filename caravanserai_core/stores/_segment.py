@@ -188,19 +188,18 @@ def _parts(line: bytes, place: Place, path: str, error: Malformed) -> Iterator[R
     What builds on the second one still loads, so a repair has to find it.
     """
     sizes = lengths(line)
-    first = second = None
+    end = 0
     if sizes is not None and b"\0" not in line:
         at, head_size, body_size = sizes
         body_end = at + head_size + (body_size and body_size + 1)
         end = line.find(b"}", body_end, body_end + SUFFIX_MAX) + 1
-        if end:
-            first = _parsed(line[:end], place, path, complete=True)
-            second = Place(place.segment, place.offset + end + 1)
-    if second is None or not isinstance(first, Record):
+    first = _parsed(line[:end], place, path, complete=True) if end else None
+    if not isinstance(first, Record):
         yield _bad(line, place, path, error, complete=True)
         return
     yield first
     yield Bad(path, place.offset + end, 1, complete=True, why="a line end is damaged")
+    second = Place(place.segment, place.offset + end + 1)
     try:
         yield read_line(line[end + 1 :], second)
     except Malformed as fault:

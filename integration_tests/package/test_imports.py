@@ -93,6 +93,7 @@ CORE = (
         "lane",
         "derive",
         "compaction",
+        "copying",
         "durability",
         "piece",
         "pipeline",

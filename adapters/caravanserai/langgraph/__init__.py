@@ -12,17 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from caravanserai.langgraph._copying import copy_thread
     from caravanserai.langgraph._graph import ResumableGraph, resumable_graph
     from caravanserai.langgraph._saver import WaypointSaver
 
-__all__ = ["ResumableGraph", "WaypointSaver", "resumable_graph"]
+__all__ = ["ResumableGraph", "WaypointSaver", "copy_thread", "resumable_graph"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from caravanserai.langgraph import _graph
+        from caravanserai.langgraph import _copying, _graph
     except ModuleNotFoundError as error:
         # A module that is missing inside of it is another fault, and says so itself.
         if (error.name or "").partition(".")[0] not in ("langgraph", "langchain_core"):
@@ -30,4 +31,4 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             'langgraph is not installed: pip install "caravanserai[langgraph]"', name=error.name
         ) from None
-    return getattr(_graph, name)
+    return getattr(_copying if name == "copy_thread" else _graph, name)

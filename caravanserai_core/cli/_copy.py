@@ -1,0 +1,61 @@
+"""`copy`: bring runs into another store, also from what another library keeps them in."""
+
+from __future__ import annotations
+
+import click
+
+from caravanserai_core.cli import _out
+from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.copying import copy_runs
+from caravanserai_core.stores import open_store
+
+
+@click.command("copy", short_help="Copy runs into another store.")
+@click.argument("runs", nargs=-1, metavar="[RUN…]")
+@click.option(
+    "--from",
+    "source",
+    metavar="URL",
+    help="Where they are: a store, or sqlite:///threads.db for LangGraph's SqliteSaver. "
+    "Default: the store of --store.",
+)
+@click.option("--to", "target", metavar="URL", required=True, help="The store they are copied to.")
+@click.option(
+    "--trust",
+    metavar="MODULE:CLASS",
+    multiple=True,
+    help="A type of your program that LangGraph stored; its module is imported. Repeatable.",
+)
+@json_option
+@common_options
+@click.pass_obj
+def copy_(
+    session: Session,
+    runs: tuple[str, ...],
+    source: str | None,
+    target: str,
+    trust: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Copy runs into another store; all of them where none is named.
+
+    The originals stay. Each run arrives whole, with its history, or not at all. With --json: a
+    list of objects with run_id, waypoints, error.
+    """
+    code = 0
+    rows = []
+    into = open_store(target)
+    for copied in copy_runs(source or session.store, into, runs, trust=trust):
+        error = None if copied.error is None else str(copied.error)
+        rows.append({"run_id": copied.run_id, "waypoints": copied.waypoints, "error": error})
+        if copied.error is not None:
+            code = code or copied.error.exit_code
+            _out.fail(f"{_out.cell(copied.run_id)}: {copied.error}")
+        elif not as_json:
+            _out.line(f"copied {_out.cell(copied.run_id)}: {copied.waypoints} waypoints")
+    if as_json:
+        _out.line(_out.json_text(rows))
+    elif not rows:
+        _out.note(f"there is nothing to copy in {source or session.store.url}")
+    if code:
+        click.get_current_context().exit(code)
