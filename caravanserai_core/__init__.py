@@ -21,18 +21,27 @@ from caravanserai_core.api import (
     remark,
     save,
 )
-from caravanserai_core.codec import register_codec, register_type
+from caravanserai_core.codec import Unfit, register_codec, register_type
 from caravanserai_core.errors import (
+    AlreadyAnswered,
     CaravanseraiError,
     Conflict,
+    EffectStopped,
+    EffectUncertain,
     InputChanged,
     InvalidRunId,
     JournalDamaged,
     NewerFormat,
     NoRun,
+    OnceKeyReused,
     ProgramNotFound,
+    QuestionExpired,
+    RunBusy,
     RunNotFound,
     SchemaMismatch,
+    SecretChanged,
+    SecretFound,
+    SecretMissing,
     StaleWriter,
     StoreBusy,
     StoreFailed,
@@ -40,22 +49,31 @@ from caravanserai_core.errors import (
     UnknownType,
     UnserialisableState,
     UsageError,
+    WaitingForPerson,
     WaypointNotFound,
 )
+from caravanserai_core.identity import run_key
+from caravanserai_core.likely import likely_secrets
 from caravanserai_core.listing import RunInfo
 from caravanserai_core.notes import Note, PlanItem
 from caravanserai_core.quoting import fenced, quoted
 from caravanserai_core.reading import Waypoint
 from caravanserai_core.resumable import again, resumable, resumable_iterate
 from caravanserai_core.run import Run, current_run, open_run
+from caravanserai_core.secrets import declare_secret
+from caravanserai_core.steps import aanswer, aask, answer, aonce, ask, idempotency_key, once
 from caravanserai_core.stores import FileStore, MemoryStore, Store, open_store
+from caravanserai_core.upkeep import afork, fork, pin, prune
 from caravanserai_core.work import Entry
 
 __version__ = "1.0.0.dev0"
 
 __all__ = [
+    "AlreadyAnswered",
     "CaravanseraiError",
     "Conflict",
+    "EffectStopped",
+    "EffectUncertain",
     "Entry",
     "FileStore",
     "InputChanged",
@@ -65,46 +83,68 @@ __all__ = [
     "NewerFormat",
     "NoRun",
     "Note",
+    "OnceKeyReused",
     "PlanItem",
     "ProgramNotFound",
+    "QuestionExpired",
     "Run",
+    "RunBusy",
     "RunInfo",
     "RunNotFound",
     "SchemaMismatch",
+    "SecretChanged",
+    "SecretFound",
+    "SecretMissing",
     "StaleWriter",
     "Store",
     "StoreBusy",
     "StoreFailed",
     "StoreRefused",
+    "Unfit",
     "UnknownType",
     "UnserialisableState",
     "UsageError",
+    "WaitingForPerson",
     "Waypoint",
     "WaypointNotFound",
+    "aanswer",
+    "aask",
     "acheckpoint",
+    "afork",
     "again",
     "aget_waypoint",
     "ahistory",
     "aload",
+    "answer",
+    "aonce",
     "asave",
+    "ask",
     "checkpoint",
     "clean",
     "current_run",
+    "declare_secret",
     "fenced",
+    "fork",
     "get_waypoint",
     "history",
+    "idempotency_key",
     "last_updated",
+    "likely_secrets",
     "list_runs",
     "load",
     "load_command",
     "load_latest",
+    "once",
     "open_run",
     "open_store",
+    "pin",
+    "prune",
     "quoted",
     "register_codec",
     "register_type",
     "remark",
     "resumable",
     "resumable_iterate",
+    "run_key",
     "save",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from caravanserai_core import listing, reading
+from caravanserai_core import listing, points, reading
+from caravanserai_core import schema as schemas
 from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.homes import leave_home, store_for
 from caravanserai_core.journal import forget, journal_for
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.reading import Waypoint
+    from caravanserai_core.schema import Migrations
     from caravanserai_core.stores import Store
     from caravanserai_core.work import NoteLike
 
@@ -80,48 +82,79 @@ def asave(run_id: str, state: object, *, store: StoreLike = None) -> Coroutine[A
     return acheckpoint(run_id, state, store=store)
 
 
-def load(run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bool = False) -> Any:
+def load(
+    run_id: str,
+    at: int | None = None,
+    *,
+    store: StoreLike = None,
+    raw: bool = False,
+    schema: int | None = None,
+    migrations: Migrations = (),
+) -> Any:
     """Return the exact state of a run's newest waypoint, or of waypoint `at`.
 
     Loading the newest one also tells this process what its next `checkpoint` goes on from.
 
     Args:
         run_id: the run's name.
-        at: a waypoint's number; None for the newest of the main lane.
+        at: a waypoint's number, or a negative one counted from the end; None for the newest of
+            the main lane.
         store: as in `checkpoint`.
-        raw: return the JSON tree with its tags, without the program's types.
+        raw: return the JSON tree with its tags, without the program's types, in whatever schema.
+        schema: the schema of the states that this program writes, from 1; by default one more
+            than there are migrations. It also holds for what this process writes of the run.
+        migrations: one function for each step from schema to schema, the last one leads to
+            `schema`; see docs/guarantees/versions.md.
 
     Raises:
         RunNotFound: there is no such run in the store.
         WaypointNotFound: the run has no such waypoint.
         JournalDamaged, NewerFormat: the journal cannot be read.
         UnknownType, SchemaMismatch: the program's types do not fit what was saved.
+        SchemaMismatch: no migration leads from the state's schema to that of the program.
     """
+    declared = schemas.declared(schema, migrations)
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
     _check_at(at)
-    if at is not None:
-        return _settled(found, run_id, lambda: reading.load(found, run_id, at, raw=raw))
     journal = journal_for(found, run_id)
+    if declared is not None:
+        journal.schema = declared
 
     def read() -> Any:
-        chain = journal.look()
-        if chain:
-            return reading.decode(chain, chain[-1].waypoint, found, run_id, raw=raw)
-        return reading.load(found, run_id, raw=raw)
+        number = at if at is None else points.resolve(found, run_id, at)
+        chain = journal.look() if number is None else reading.chain_at(found, run_id, number)
+        if not chain:
+            state = reading.load(found, run_id, number, raw=raw)
+            old = found.legacy(run_id)
+            return state if raw else schemas.of_legacy(old, run_id, journal.schema)
+        number = chain[-1].waypoint
+        if raw:
+            return reading.decode(chain, number, found, run_id, raw=True)
+        return schemas.decode(chain, number, found, run_id, journal.schema)
 
     return journal.turns.do(read)
 
 
 def aload(
-    run_id: str, at: int | None = None, *, store: StoreLike = None, raw: bool = False
+    run_id: str,
+    at: int | None = None,
+    *,
+    store: StoreLike = None,
+    raw: bool = False,
+    schema: int | None = None,
+    migrations: Migrations = (),
 ) -> Coroutine[Any, Any, Any]:
     """Return the exact state of a run, from async code; see `load`.
 
     Saves of this process that were queued before are written first.
     """
     home = store_for(check_run_id(run_id), store)
-    return wait_for(in_thread(lambda: load(run_id, at, store=home, raw=raw)))
+    return wait_for(
+        in_thread(
+            lambda: load(run_id, at, store=home, raw=raw, schema=schema, migrations=migrations)
+        )
+    )
 
 
 def get_waypoint(run_id: str, at: int | None = None, *, store: StoreLike = None) -> Waypoint:
@@ -133,7 +166,12 @@ def get_waypoint(run_id: str, at: int | None = None, *, store: StoreLike = None)
     run_id = check_run_id(run_id)
     found = store_for(run_id, store)
     _check_at(at)
-    return _settled(found, run_id, lambda: reading.waypoint(found, run_id, at))
+
+    def read() -> Waypoint:
+        number = at if at is None else points.resolve(found, run_id, at)
+        return reading.waypoint(found, run_id, number)
+
+    return _settled(found, run_id, read)
 
 
 def aget_waypoint(
@@ -206,9 +244,13 @@ def load_latest(run_id: str, *, store: StoreLike = None) -> tuple[Any, str, int]
         if chain:
             last = chain[-1]
             note = Note.from_json(last.head.get("note", ""))
-            return reading.decode(chain, last.waypoint, found, run_id), str(note), last.waypoint
+            state = schemas.decode(chain, last.waypoint, found, run_id, journal.schema)
+            return state, str(note), last.waypoint
         old = journal.legacy
-        return (old.state, old.note(old.number) or "", old.number) if old is not None else None
+        if old is None:
+            return None
+        state = schemas.of_legacy(old, run_id, journal.schema)
+        return state, old.note(old.number) or "", old.number
 
     return cast("tuple[Any, str, int] | None", journal.turns.do(read))
 
@@ -219,7 +261,7 @@ def load_command(run_id: str, *, store: StoreLike = None) -> list[str] | None:
     found = store_for(run_id, store)
     recent = reading.recent(found, run_id)
     if recent is not None:
-        return reading.opening(recent.opening, run_id).argv or None
+        return reading.opening(recent.opening, run_id, resolve=True).argv or None
     old = found.legacy(run_id)
     return old.command if old is not None else None
 

@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, renderer, survey
 from caravanserai_core.durability import Durability
-from caravanserai_core.errors import Conflict, JournalDamaged, StoreFailed
+from caravanserai_core.errors import Conflict, JournalDamaged, StaleWriter, StoreFailed
 from caravanserai_core.known import DERIVED, Known, Reopen
-from caravanserai_core.notes import Note, render
+from caravanserai_core.lease import taken_body
+from caravanserai_core.ledger import MARKS, Ledger
+from caravanserai_core.notes import Note
 from caravanserai_core.opening import legacy_draft, open_body, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft
+from caravanserai_core.secrets import refuse
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from caravanserai_core.pending import Pending
     from caravanserai_core.records import Record
-    from caravanserai_core.stores.base import Appended, Store, Tail
+    from caravanserai_core.stores.base import Appended, Holder, Store, Tail
 
 _log = logging.getLogger("caravanserai")
-
-EPOCH = 1
 
 _MOST_TRIES = 64
 """How often an append is tried while others replace the journal, or delete the run."""
@@ -47,6 +49,7 @@ class _Safe(NamedTuple):
     since: list[str]
     remarks: dict[str, list[str]]
     finish: dict[str, Any] | None
+    pending: Pending
 
 
 class Appending(Known):
@@ -58,7 +61,7 @@ class Appending(Known):
 
     def __init__(self, store: Store, run_id: str) -> None:
         # Notes that are ready and not written yet; None: each is written with its record.
-        self._ready: dict[int, tuple[str | None, str, Note]] | None = None
+        self._ready: dict[int, tuple[str | None, str, Note, Pending]] | None = None
         self._ready_since = 0.0
         self._due = True  # they, and that of the waypoint being written, are written with it
         self.last_append = 0.0
@@ -79,7 +82,10 @@ class Appending(Known):
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
         *,
         sync: bool = True,
+        taking_over: bool = False,
     ) -> Appended:
+        if self._tail is None:
+            refuse("the run_id", self.run_id)  # before a folder of that name is there
         end: Tail | None = None
         ready: Shown | None = None
         written: dict[str, str] | None = None
@@ -101,7 +107,14 @@ class Appending(Known):
             return made._replace(shown=None)
 
         try:
-            appended = self.store.append(self.run_id, self._tail, EPOCH, sealed, sync=sync)
+            if taking_over:
+                appended = self.lease.take_over(self._tail, sealed)
+            else:
+                epoch = self.lease.epoch()
+                appended = self.store.append(self.run_id, self._tail, epoch, sealed, sync=sync)
+        except StaleWriter:
+            self.lease.lost = True
+            raise
         except StoreFailed:
             self._step_back()
             raise
@@ -112,9 +125,12 @@ class Appending(Known):
             self._durability.written(appended.tail.seq)
             if self._safe is None and end is not None:
                 remarks = {lane: list(texts) for lane, texts in self._remarks.items()}
-                self._safe = _Safe(end, list(self._since), remarks, self._finish)
+                self._safe = _Safe(end, list(self._since), remarks, self._finish, self._pending)
+        if end is None or end.rolled:
+            self._segment = appended.places[0]
         if self._tail is None:
             self._carried = []
+            self._ledger = self._ledger or Ledger()
             _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
         self._opening = self._opening or self._open_body()
         self.observed = True
@@ -160,12 +176,24 @@ class Appending(Known):
         wanted: list[tuple[Draft, Any, int]],
         *,
         shown: Shown | None = None,
+        epoch: int | None = None,
+        pending: Pending | None = None,
     ) -> Sealed:
-        """Seal an append: what a new segment needs first, then the records themselves."""
+        """Seal an append: what a new segment needs first, then the records themselves.
+
+        Args:
+            tail: the end of the journal.
+            wanted: the records, where they build on, and their waypoints.
+            shown: what a person is to see.
+            epoch: the journal's epoch behind it, if this raises it.
+            pending: what is not settled behind them, if they change that.
+        """
+        wanted[-1][0].waits((self._pending if pending is None else pending).waits)
+        epoch = epoch or self.lease.after(tail)
         drafts: list[tuple[Draft, Any, int]] = []
         if tail is None or tail.rolled:
             fields: dict[str, Any] = {"format": FORMAT}
-            fields |= {"generation": self._generation, "epoch": EPOCH}
+            fields |= {"generation": self._generation, "epoch": epoch}
             if tail is not None and self._run is not None:
                 fields["run"] = self._run
             body = self._opening or self._open_body()
@@ -182,7 +210,13 @@ class Appending(Known):
         lines: list[Line] = []
         for index, (item, place, at) in enumerate(drafts):
             text, prev = item.seal(
-                seq=first + index, first=first, count=len(drafts), waypoint=at, prev=prev
+                seq=first + index,
+                first=first,
+                count=len(drafts),
+                waypoint=at,
+                prev=prev,
+                # Another process learns of it from the last record, or from `open`.
+                epoch=epoch if index == len(drafts) - 1 else 1,
             )
             lines.append(Line(text, place))
             if tail is None and not index:
@@ -191,13 +225,15 @@ class Appending(Known):
             lines,
             first + len(drafts) - 1,
             prev,
-            EPOCH,
+            epoch,
             wanted[-1][0].kind == "roll",
             shown,
         )
 
     def _open_body(self) -> bytes:
-        return open_body(self.run_id, self.adapter, self.goal, self._legacy, self.framework)
+        return open_body(
+            self.run_id, self.adapter, self.goal, self._legacy, self.framework, self.program
+        )
 
     def _snapshot(self) -> Draft:
         """Carry into a new segment what is still alive in the old one.
@@ -210,17 +246,22 @@ class Appending(Known):
             self._carried = []
             for record in survey.records(self.store, self.run_id, bodies=True):
                 if record.kind == "snapshot":
-                    self._carried = list((record.data() or {}).get("carried", []))
-                elif record.kind not in DERIVED:
+                    carried = (record.data() or {}).get("carried", [])
+                    self._carried = [i for i in carried if i["head"]["kind"] not in MARKS]
+                elif record.kind not in DERIVED and record.kind not in MARKS:
                     body = (record.body or b"").decode()
                     self._carried.append({"head": record.head, "body": body})
-        data = codec.encode({"lanes": lanes, "carried": self._carried})
-        return Draft("snapshot", {}, by=writer(), body=b'"data":' + data.data)
+        carried = [*self._carried, *self.ledger.carried()]
+        data = codec.encode({"lanes": lanes, "carried": carried}, copied=True)
+        return Draft("snapshot", {}, by=writer(), body=b'"data":' + data.data, copied=True)
 
     def _roll(self, size: int) -> None:
         """Close the segment if a full record of `size` bytes should begin a new one."""
         tail = self._tail
         if tail is None or tail.rolled or not self.store.wants_roll(tail, size):
+            return
+        # What the new segment carries counts like a state, or many results were copied often.
+        if not self.store.wants_roll(tail, size + self.ledger.size):
             return
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
@@ -228,6 +269,33 @@ class Appending(Known):
             return self._sealed(tail, [(Draft("roll", {}, by=writer()), None, self._newest)])
 
         self._tail = self._append(seal).tail
+
+    def take_over(self, holder: Holder) -> None:
+        """Take the run from a living process, and write down that it was. Runs in its turn.
+
+        Args:
+            holder: from whom.
+
+        Raises:
+            StoreFailed, StoreBusy, StoreRefused, JournalDamaged: nothing was written, or see
+                `Store.take_over`.
+        """
+        body = taken_body(holder)
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            self._check_news(news, None)
+            head = self._head("")
+            place = head.place if head is not None else None
+            ended = (self._finish or {}).get("outcome")
+            fields = {"outcome": ended} if ended else {}  # it is still the end of the run
+            draft = Draft("lease", fields, by=writer(), body=body)
+            epoch = (tail.epoch if tail is not None else 1) + 1
+            return self._sealed(tail, [(draft, place, self._newest)], epoch=epoch)
+
+        def work() -> None:
+            self._tail = self._append(seal, taking_over=True).tail
+
+        self._retry(work)
 
     # ------------------------------------------------------------------ durable or not yet
 
@@ -284,7 +352,8 @@ class Appending(Known):
         if self._safe is None or self._tail is None:
             return
         self._durability.lost(self._tail.seq)
-        self._tail, self._since, self._remarks, self._finish = self._safe
+        self._tail, self._since, self._remarks, self._finish, self._pending = self._safe
+        self._ledger = None
         self._taken, self._safe = self._tail.seq, None
 
     # ------------------------------------------------------------------ notes that wait
@@ -307,7 +376,7 @@ class Appending(Known):
 
     def _rendered(self) -> dict[str, str]:
         return {
-            f"waypoint-{number}.md": render(number, stamp, note, foot=self._foot(number))
-            for number, (run, stamp, note) in (self._ready or {}).items()
+            f"waypoint-{number}.md": self._render(number, stamp, note, pending)
+            for number, (run, stamp, note, pending) in (self._ready or {}).items()
             if run == self._run  # not those of a run of this name that was deleted since
         }

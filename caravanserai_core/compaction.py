@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
 from caravanserai_core import codec, delta, patching, reading, survey
 from caravanserai_core.errors import UsageError
 from caravanserai_core.lane import Lane, Patch, Prepared
@@ -119,8 +121,29 @@ def rewrite(
     return work.seal(tail, opened)
 
 
+class Branch(NamedTuple):
+    """What a copy is made of that is not all of a run.
+
+    Attributes:
+        items: the records it is made of, with their bodies.
+        origin: what its first record says of where it comes from.
+        carries: says of the head of a record that is no waypoint and no entry whether the copy
+            gets it.
+    """
+
+    items: list[Record]
+    origin: dict[str, Any]
+    carries: Callable[[dict[str, Any]], bool]
+
+
 def copy_run(
-    source: Store, run_id: str, target: Store, new_run_id: str, keep: Keep | None = None
+    source: Store,
+    run_id: str,
+    target: Store,
+    new_run_id: str,
+    keep: Keep | None = None,
+    *,
+    branch: Branch | None = None,
 ) -> int:
     """Copy a run under another name, or into another store, all of it or nothing.
 
@@ -133,6 +156,8 @@ def copy_run(
         target: where the copy will live.
         new_run_id: its name there.
         keep: says of each waypoint and entry whether it is copied; None: all.
+        branch: makes it a run of its own, and no copy: it is made of these records, and the
+            command that began the other one is not its own.
 
     Returns:
         How many waypoints were copied.
@@ -142,7 +167,7 @@ def copy_run(
         UsageError: the target exists.
         JournalDamaged: the run is damaged somewhere; nothing was written.
     """
-    items = list(survey.records(source, run_id, bodies=True))
+    items = list(survey.records(source, run_id, bodies=True)) if branch is None else branch.items
     old = source.legacy(run_id)
     if not items and old is None:
         raise reading.not_found(source, run_id)
@@ -158,8 +183,10 @@ def copy_run(
                 f"the run {one_line(new_run_id)} exists already in {target.where(new_run_id)}. "
                 "Nothing was copied; give the copy another name."
             )
-        body = _copied_opening(items, run_id, new_run_id)
+        origin = {"run_id": run_id} if branch is None else branch.origin
+        body = _copied_opening(items, new_run_id, origin)
         work = _Rewrite(source, run_id, keep or _all, 1, target)
+        work.carries = work.carries if branch is None else branch.carries
         for record in items:
             work.take(record)
         if not items and old is not None:
@@ -180,11 +207,14 @@ def _all(_record: Record) -> bool | None:
     return None
 
 
-def _copied_opening(items: list[Record], run_id: str, new_run_id: str) -> bytes:
+def _copied_opening(items: list[Record], new_run_id: str, origin: dict[str, Any]) -> bytes:
     data: Any = next((record.data() for record in items if record.kind == "open"), {})
-    data = codec.decode_tree(data)
-    data = {**data, "run_id": new_run_id, "origin": {"run_id": run_id}}
-    return b'"data":' + codec.encode(data).data
+    # Not decoded: the command may hold references to secrets that this process does not have.
+    news = codec.encode({"run_id": new_run_id, "origin": origin}).data
+    data = {**data, **orjson.loads(news)}
+    if "waypoint" in origin:
+        data.pop("argv", None)  # that command goes on with the other run
+    return b'"data":' + orjson.dumps(data)
 
 
 class _Item(NamedTuple):
@@ -246,15 +276,19 @@ class _Rewrite:
         newest: highest number of a waypoint that was ever given.
         removed: how many waypoints went.
         chain: gives the records that a waypoint is rebuilt from.
+        carries: says of the head of a record of another kind whether the new journal gets it.
     """
 
     def __init__(self, source: Store, run_id: str, keep: Keep, first: int, target: Store) -> None:
         self.newest = 0
         self.removed = 0
         self.chain: Chain = lambda number: source.chain(run_id, number)
+        self.carries: Callable[[dict[str, Any]], bool] = lambda _head: True
         self._run_id = run_id
         self._keep = keep
         self._target = target
+        # What stands in this store already may be written in it again.
+        self._here = target is source
         # The first two lines are `open` and `snapshot`.
         self._first = first
         self._items: list[_Item] = []
@@ -272,7 +306,8 @@ class _Rewrite:
             self._opening = record.body
         elif record.kind == "snapshot" and self._seen == 2:
             # What it carries stands nowhere else; later ones repeat what stands before them.
-            self._carried = list((record.data() or {}).get("carried", []))
+            carried = (record.data() or {}).get("carried", [])
+            self._carried = [item for item in carried if self.carries(item["head"])]
         if record.kind in _ANEW:
             return
         lane = self._lanes.setdefault(record.lane, _Copied())
@@ -283,8 +318,10 @@ class _Rewrite:
             wanted = self._keep(record)
             if wanted is False or (wanted is None and not lane.stays):
                 return
+        elif not self.carries(record.head):
+            return
         loc = None if lane.newest is None else Within(lane.newest)
-        self.add(_draft(record, {}), loc, self._last)
+        self.add(_draft(record, {}, here=self._here), loc, self._last)
 
     def add(self, draft: Draft, loc: Any, waypoint: int) -> int:
         """Add a record to the new journal; returns its line."""
@@ -316,10 +353,10 @@ class _Rewrite:
         """Take a waypoint over as it is: all that it builds on is there."""
         lane.rule = None
         if record.full:
-            lane.full = self.add(_draft(record, {}), SELF, record.waypoint)
+            lane.full = self.add(_draft(record, {}, here=self._here), SELF, record.waypoint)
             return lane.full
         fields = {"base": record.head["base"], "full": self._first + lane.full}
-        return self.add(_draft(record, fields), Within(lane.full), record.waypoint)
+        return self.add(_draft(record, fields, here=self._here), Within(lane.full), record.waypoint)
 
     def _anew(self, record: Record, lane: _Copied, tagged: bool) -> int:
         """Write a waypoint by the rule of its lane: what it was built on is not there."""
@@ -335,11 +372,11 @@ class _Rewrite:
         fields: dict[str, Any] = {"tagged": True} if tagged else {}
         if patch is None:
             body = b'"state":' + delta.joined(prepared.node)
-            line = lane.full = self.add(_draft(record, fields, body), SELF, number)
+            line = lane.full = self.add(_draft(record, fields, body, here=self._here), SELF, number)
         else:
             fields |= {"base": patch.base, "full": self._first + lane.full}
             body = b'"patch":' + patch.data
-            line = self.add(_draft(record, fields, body), Within(lane.full), number)
+            line = self.add(_draft(record, fields, body, here=self._here), Within(lane.full), number)
         at = (self._first + line, Within(line), "")
         lane.rule = Lane.written(lane.rule, patch, number, at, (kept, prepared.size))
         return line
@@ -371,10 +408,12 @@ class _Rewrite:
         places = {
             name: [lane.head[0], self._first + (lane.newest or 0)] for name, lane in heads.items()
         }
-        data = codec.encode({"lanes": places, "carried": self._carried}).data
+        data = codec.encode({"lanes": places, "carried": self._carried}, copied=True).data
+        carried = Draft("snapshot", {}, by=writer(), body=b'"data":' + data, copied=self._here)
+        opening = Draft("open", head, by=writer(), body=body, copied=self._here)
         items = [
-            _Item(Draft("open", head, by=writer(), body=body), None, 0),
-            _Item(Draft("snapshot", {}, by=writer(), body=b'"data":' + data), None, 0),
+            _Item(opening, None, 0),
+            _Item(carried, None, 0),
             *self._items,
         ]
         self._items.clear()
@@ -398,13 +437,16 @@ class _Rewrite:
         return Rewritten(sealed, self.removed, {name: lane.head for name, lane in heads.items()})
 
 
-def _draft(record: Record, fields: dict[str, Any], body: bytes | None = None) -> Draft:
+def _draft(
+    record: Record, fields: dict[str, Any], body: bytes | None = None, *, here: bool
+) -> Draft:
     """Draft a record of the old journal for the new one.
 
     Args:
         record: the record, with its body.
         fields: members of its head that are others now; of `base` and `full` these alone stand.
         body: another body, or None for its own.
+        here: it stays in the same store; in another one it may hold no declared secret.
     """
     head = {
         key: value
@@ -418,6 +460,7 @@ def _draft(record: Record, fields: dict[str, Any], body: bytes | None = None) ->
         lane=record.lane,
         body=record.body or b"" if body is None else body,
         time=record.head["time"],
+        copied=here,
     )
 
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 
+from caravanserai_core import secrets
 from caravanserai_core.patching import Op, token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Shadow: TypeAlias = "bytes | dict[str, Shadow]"
 
@@ -80,7 +81,12 @@ def shadow(
     if depth and (depth == DEPTH or isinstance(like, dict)):
         tree = part if type(part) is dict else expand(part)
         # Only keys that are JSON keys as they stand; others are the encoder's to judge.
-        if type(tree) is dict and tree and all(type(k) is str and k.isascii() for k in tree):
+        if (
+            type(tree) is dict
+            and tree
+            and all(type(k) is str and k.isascii() for k in tree)
+            and not secrets.current().in_keys(tree)
+        ):
             likes = like if isinstance(like, dict) else {}
             return {
                 key: shadow(value, dumps, expand, likes.get(key, b""), depth - 1)
@@ -103,6 +109,15 @@ def size(node: Shadow) -> int:
     if isinstance(node, bytes):
         return len(node)
     return 2 + sum(len(key) + 4 + size(value) for key, value in node.items())
+
+
+def leaves(node: Shadow) -> Iterator[bytes]:
+    """Go through the encoded parts that a shadow is made of."""
+    if isinstance(node, bytes):
+        yield node
+        return
+    for value in node.values():
+        yield from leaves(value)
 
 
 def opened(data: bytes) -> Shadow:

@@ -7,21 +7,25 @@ methods run in their turn (`turns`), but for `prepare`, which encodes in the cal
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core import codec, compaction, delta, reading
-from caravanserai_core.appending import EPOCH, Appending, Moved
+from caravanserai_core import codec, compaction, delta, reading, retention, secrets
+from caravanserai_core.appending import Appending, Moved
 from caravanserai_core.derive import derive
-from caravanserai_core.errors import UsageError
+from caravanserai_core.errors import CaravanseraiError, StaleWriter, UsageError
 from caravanserai_core.known import said
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared, Texts, remembering
-from caravanserai_core.notes import Note, render
+from caravanserai_core.notes import Note
 from caravanserai_core.opening import writer
+from caravanserai_core.pending import NOTHING
 from caravanserai_core.piece import Piece
+from caravanserai_core.quoting import one_line
 from caravanserai_core.records import Draft, Record, body_digest, now
+from caravanserai_core.redact import redact, redact_fields
 from caravanserai_core.stores.base import SELF, Sealed, Shown
 
 if TYPE_CHECKING:
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
     from caravanserai_core.compaction import Keep
     from caravanserai_core.stores.base import Store, Tail
+
+
+_log = logging.getLogger("caravanserai")
 
 
 class Journal(Appending):
@@ -46,6 +53,12 @@ class Journal(Appending):
         like = head.shadow if head is not None else None
         before = head.texts if head is not None else {}
         texts: Texts = {}
+        version = secrets.current().version
+        searched: list[bytes] = []
+        if head is None or head.searched != version:
+            before = {}
+        elif like is not None:
+            searched = list(delta.leaves(like))
 
         def build(tree: object, dumps: Callable[[object], bytes]) -> delta.Shadow:
             once = remembering(dumps, before, texts)
@@ -55,8 +68,9 @@ class Journal(Appending):
                     return data
             return delta.shadow(tree, once, codec.expand, like)
 
-        node, tagged, shared = codec.pieces(state, build)
+        node, tagged, shared = codec.pieces(state, build, searched)
         prepared = Prepared(node, tagged=tagged, shared=shared)
+        prepared.searched = version
         prepared.texts = texts
         return prepared
 
@@ -81,7 +95,10 @@ class Journal(Appending):
             Conflict: somebody else wrote a waypoint on this lane since the program last looked.
             StoreFailed, StoreBusy, StoreRefused, StaleWriter, JournalDamaged: see the store.
         """
-        return self._retry(lambda: self._checkpoint(prepared, note, lane, meta, pieces))  # type: ignore[no-any-return]
+        number = self._retry(lambda: self._checkpoint(prepared, note, lane, meta, pieces))
+        if retention.is_due(self.store.keep, number):
+            self._prune()
+        return number  # type: ignore[no-any-return]
 
     def repeat(
         self,
@@ -96,7 +113,10 @@ class Journal(Appending):
             UsageError: the lane has no waypoint.
             Conflict, StoreFailed, …: as `checkpoint`.
         """
-        return self._retry(lambda: self._repeat(note, lane, meta, pieces))  # type: ignore[no-any-return]
+        number = self._retry(lambda: self._repeat(note, lane, meta, pieces))
+        if retention.is_due(self.store.keep, number):
+            self._prune()
+        return number  # type: ignore[no-any-return]
 
     def _repeat(
         self, note: Note, lane: str, meta: dict[str, Any] | None, pieces: Sequence[Piece]
@@ -123,23 +143,29 @@ class Journal(Appending):
         if note is None:
             before = None if head is None else self._shadow_of(head)
             note = derive(before, prepared.node)
-        told = note
+        told = note = note.redacted()
+        goal = None if self.goal is None else redact(self.goal)
+        pending = NOTHING
         patch, kept = None, prepared.node
         if again is not None:
             patch = again.repeat(self.store.max_chain)
         elif head is not None:
             patch, kept = head.compare(prepared, self.store, self.run_id, self._legacy)
+        if patch is not None and secrets.current().among(patch.data):
+            # A key or a value of the state before, which was written before it was declared.
+            patch, kept = None, prepared.node
         if patch is None:
             self._roll(prepared.size)
+        schema = self.schema.number if again is None else again.schema
         stamp = now()
         # The large digest is made here, before the lock is taken.
         body = _body(prepared, patch)
         digest = body_digest(body)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            nonlocal told, patch, body, digest
+            nonlocal told, pending, patch, body, digest
             self._check_news(news, lane)
-            told = note.with_decided(self._remarks.get(lane, ())).with_goal(self.goal)
+            told = note.with_decided(self._remarks.get(lane, ())).with_goal(goal)
             parent = self._lanes.get(lane)
             if again is not None and parent is not again:
                 raise Moved
@@ -158,21 +184,33 @@ class Journal(Appending):
                 fields["tagged"] = True
             if prepared.shared:
                 fields["shared"] = list(prepared.shared)
+            if schema != 1:
+                fields["schema"] = schema
             if meta:
                 fields["meta"] = meta
             number = self._newest + 1
             fields["note"] = told.to_json()
+            pending = self.behind([piece.record(0, 0).head for piece in pieces])[1].at_waypoint()
+            if pending != NOTHING:
+                fields["pending"] = pending.to_json()
             text = ""
             if self._due:
-                text = render(number, stamp, told, foot=self._foot(number))
-            if self._ready is None and type(fields["note"]) is not str:
+                text = self._render(number, stamp, told, pending)
+            if self._ready is None and (type(fields["note"]) is not str or "pending" in fields):
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(
-                "waypoint", fields, by=writer(), lane=lane, body=body, digest=digest, time=stamp
+                "waypoint",
+                fields,
+                by=writer(),
+                lane=lane,
+                body=body,
+                digest=digest,
+                time=stamp,
+                searched=prepared.searched,
             )
             # With lanes the live note follows the main one.
-            live = self._live(()) if lane and self._due else None
+            live = self._live() if lane and self._due else None
             shown = Shown(f"waypoint-{number}.md", text, live)
             for piece in pieces:
                 if piece.lane == lane:
@@ -184,17 +222,21 @@ class Journal(Appending):
         self._note_pieces(pieces, appended.tail.seq - len(pieces))
         number = self._newest + 1
         if self._ready is not None and not self._due:
-            self._ready[number] = (self._run, stamp, told)
+            self._ready[number] = (self._run, stamp, told, pending)
         at = (appended.tail.seq, appended.places[-1], appended.tail.sum)
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
         written.tagged, written.shared = prepared.tagged, prepared.shared
-        written.texts = prepared.texts
-        written.time = stamp
+        written.texts, written.schema = prepared.texts, schema
+        written.time, written.searched = stamp, prepared.searched
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
         self._finish = None
+        self._pending = pending.told()
+        if self._ledger is not None:
+            point = {"kind": "waypoint", "seq": appended.tail.seq, "lane": lane}
+            self._ledger.take(Record(point, None, "", None))
         if lane == "":
-            self._shown = (number, stamp, told)
+            self._shown, self._shown_pending = (number, stamp, told), pending
             self._since.clear()
         self._tail = appended.tail
         return number
@@ -222,28 +264,59 @@ class Journal(Appending):
             body: `"data":…`, or empty.
             sync: wait until it is durable; else see `wait_durable` and `sync`.
         """
-        return self._retry(lambda: self._add(kind, fields, lane, body, sync))  # type: ignore[no-any-return]
-
-    def _add(self, kind: str, fields: dict[str, Any], lane: str, body: bytes, sync: bool) -> int:
+        fields = redact_fields(fields)
         draft = Draft(kind, fields, by=writer(), lane=lane, body=body)
-        record = Record({**fields, "kind": kind, "lane": lane, "waypoint": 0}, None, "", None)
+        made = (draft, fields)
+        return self._retry(lambda: self._add(kind, lambda: made, lane, sync))  # type: ignore[no-any-return]
+
+    def add_made(
+        self, kind: str, make: Callable[[], tuple[dict[str, Any], bytes]], *, lane: str = ""
+    ) -> int:
+        """Write one record that depends on what others wrote; returns its seq.
+
+        Args:
+            kind: its kind.
+            make: returns head and body when the journal's end is certain, or raises: then nothing
+                is written. May be called more than once.
+            lane: the lane it belongs to.
+        """
+
+        def drafted() -> tuple[Draft, dict[str, Any]]:
+            fields, body = make()
+            fields = redact_fields(fields)
+            return Draft(kind, fields, by=writer(), lane=lane, body=body), fields
+
+        return self._retry(lambda: self._add(kind, drafted, lane, sync=True))  # type: ignore[no-any-return]
+
+    def _add(
+        self,
+        kind: str,
+        make: Callable[[], tuple[Draft, dict[str, Any]]],
+        lane: str,
+        sync: bool,
+    ) -> int:
+        record = Record({}, None, "", None)
 
         self._head(lane)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            nonlocal record
             self._check_news(news, lane if kind == "finish" else None)
-            head = self._lanes.get(lane)
-            place = head.place if head is not None else None
-            line = said({**record.head, "time": draft.time})
+            draft, fields = make()
+            head = {**fields, "kind": kind, "lane": lane, "waypoint": 0, "time": draft.time}
+            record = Record(head, draft.body, "", None)
+            on = self._lanes.get(lane)
+            place = on.place if on is not None else None
+            since, pending = self.behind([head])
             shown = None
-            if line:
-                shown = Shown(None, "", self._live((line,)) if self._ready is None else None)
-            return self._sealed(tail, [(draft, place, self._newest)], shown=shown)
+            if since != self._since or pending != self._pending:
+                live = self._live([head]) if self._ready is None else None
+                shown = Shown(None, "", live)
+            return self._sealed(tail, [(draft, place, self._newest)], shown=shown, pending=pending)
 
         appended = self._append(seal, sync=sync)
         record.head["waypoint"] = self._newest
         record.head["seq"] = appended.tail.seq
-        record.head["time"] = draft.time
         self._take_in(record)
         self._tail = appended.tail
         return appended.tail.seq
@@ -263,10 +336,10 @@ class Journal(Appending):
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
             self._check_news(news, None)
-            lines = [line for piece in pieces if (line := said(piece.record(0, 0).head))]
+            heads = [piece.record(0, 0).head for piece in pieces]
             shown = None
-            if lines:
-                live = self._live(tuple(lines)) if self._ready is None else None
+            if any(map(said, heads)):
+                live = self._live(heads) if self._ready is None else None
                 shown = Shown(None, "", live)
             return self._sealed(tail, self._placed(pieces), shown=shown)
 
@@ -327,7 +400,11 @@ class Journal(Appending):
             return done.sealed
 
         all_known = self._knows_lanes
-        self.store.replace(self.run_id, self._tail, EPOCH, seal)
+        try:
+            self.store.replace(self.run_id, self._tail, self.lease.epoch(), seal)
+        except StaleWriter:
+            self.lease.lost = True
+            raise
         assert done is not None, "the store replaced a journal and did not ask for the new one"
         before = set(self._lanes)
         heads = {name: at for name, at in done.heads.items() if all_known or name in before}
@@ -338,6 +415,15 @@ class Journal(Appending):
             if shown is not None:
                 self.store.put_notes(self.run_id, self._tail, {}, shown)
         return done.removed
+
+
+    def _prune(self) -> None:
+        """Remove what the store does not keep; the waypoint just written stands in any case."""
+        wanted = retention.Rules(self.store.keep)
+        try:
+            self.compact(retention.Pruning(self.store, self.run_id, wanted))
+        except CaravanseraiError as problem:
+            _log.warning("run %s was not pruned: %s", one_line(self.run_id), problem)
 
 
 def _body(prepared: Prepared, patch: Patch | None) -> bytes:

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 from caravanserai_core import compaction, reading, survey
 from caravanserai_core.errors import Conflict
 from caravanserai_core.lane import Lane
-from caravanserai_core.notes import Note, foot, render
+from caravanserai_core.lease import Lease
+from caravanserai_core.ledger import MARKS, Ledger
+from caravanserai_core.notes import Note, Place, foot, render
 from caravanserai_core.opening import writer
+from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of
 from caravanserai_core.quoting import one_line
+from caravanserai_core.schema import FIRST, schema_of
 from caravanserai_core.stores.base import Shown
 from caravanserai_core.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from caravanserai_core.compaction import Heads
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Recent, Store, Tail
@@ -25,8 +31,9 @@ if TYPE_CHECKING:
 _LIVE_LINES = 20
 """Most lines of "Since then" in the live note."""
 
-DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "roll", "removed"}
-"""Kinds that a new segment does not carry over: waypoints and what belongs to them stay."""
+DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "lease", "roll", "removed"}
+"""Kinds that a new segment does not carry over: waypoints and what belongs to them stay, and the
+epoch that a lease began stands in its `open`."""
 
 
 class Reopen(Exception):
@@ -40,9 +47,12 @@ class Known:
         store: where it lives.
         run_id: the run.
         turns: the queue in which all work on it is done.
+        lease: what this process has of the run's lease.
         adapter: what writes it, for the `open` record of a new run.
         goal: what it is for, likewise.
         framework: name and version of the adapter's framework, likewise.
+        program: the function that the program runs, `module:name`, likewise.
+        schema: what the program declared of its states.
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
     """
 
@@ -52,7 +62,10 @@ class Known:
         self.adapter = "python"
         self.goal: str | None = None
         self.framework: str | None = None
+        self.program: str | None = None
+        self.schema = FIRST
         self.turns = Turns()
+        self.lease = Lease(store, run_id)
         self._forget()
 
     def _forget(self) -> None:
@@ -72,6 +85,12 @@ class Known:
         self._remarks: dict[str, list[str]] = {}
         self._shown: tuple[int, str, Note] = (0, "", Note(""))
         self._since: list[str] = []
+        # What is not settled now, and what was not at the waypoint that is shown.
+        self._pending: Pending = NOTHING
+        self._shown_pending: Pending = NOTHING
+        # Results and answers; None: not read yet. And where the last segment begins.
+        self._ledger: Ledger | None = None
+        self._segment: Any = None
         self._finish: dict[str, Any] | None = None
         # By lane: a waypoint that somebody else wrote, and that the program has not looked at;
         # None where somebody else removed what it last saw.
@@ -100,6 +119,7 @@ class Known:
         found = self._catch_up()
         self._overtaken.clear()
         self.observed = True
+        self.lease.looked()
         if found is None:
             return None
         head = self._head(lane)
@@ -126,6 +146,7 @@ class Known:
             return None
         self._tail = found.tail
         self._opening, self._opened = found.opening.body, found.opening.seq
+        self._segment = found.opening.place
         self._run = compaction.identity(found.opening)
         self._generation = compaction.generation(found.opening)
         first = reading.opening(found.opening)
@@ -161,10 +182,15 @@ class Known:
             return  # the news of an append that failed come again with the next one
         self._taken = record.seq
         self._newest = max(self._newest, record.waypoint)
-        if record.kind not in DERIVED:
+        if record.kind not in DERIVED and record.kind not in MARKS:
             self._carried = None
         if record.kind == "open":
-            self._opened = record.seq
+            self._opened, self._segment = record.seq, record.place
+        if self._ledger is not None:
+            self._ledger.take(record)
+            if not self._ledger.whole:
+                self._ledger = None  # what the news hold no bodies of is read again
+        since, pending = self.behind([record.head])
         if record.kind == "waypoint":
             self._lanes[record.lane] = _lane(record)
             self._finish = None
@@ -172,7 +198,7 @@ class Known:
             if record.lane == "":
                 note = Note.from_json(record.head.get("note", ""))
                 self._shown = (record.waypoint, record.head["time"], note)
-                self._since.clear()
+                self._shown_pending = from_json(record.head.get("pending"))
         elif record.kind == "finish":
             self._finish = record.head
         elif record.kind == "entry":
@@ -180,11 +206,37 @@ class Known:
             remark = record.head.get("remark")
             if isinstance(remark, str):
                 self._remarks.setdefault(record.lane, []).append(remark)
-        line = said(record.head)
-        if line:
-            self._since.append(line)
-            # The live note is written anew for each: it shows the last ones.
-            del self._since[:-_LIVE_LINES]
+        self._since, self._pending = since, pending
+
+    def behind(self, heads: Iterable[dict[str, Any]]) -> tuple[list[str], Pending]:
+        """Return the lines of "Since then" and what is not settled, behind further records."""
+        since, pending = self._since, self._pending
+        for head in heads:
+            main = head["kind"] == "waypoint" and not head.get("lane")
+            since = [] if main else lines_after(since, pending, head)
+            line = said(head)
+            if line:
+                # The live note is written anew for each: it shows the last ones.
+                since = [*since, line][-_LIVE_LINES:]
+            pending = pending.after(head)
+        return since, pending
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's steps and questions, read when they are first asked for; in a turn."""
+        if not self._known:
+            self._catch_up()
+        if self._ledger is None:
+            if self._tail is None:
+                self._ledger = Ledger()
+            else:
+                self._ledger = Ledger.read(self.store, self.run_id, self._segment)
+        return self._ledger
+
+    @property
+    def tail(self) -> Tail | None:
+        """The end of the journal, as this process knows it."""
+        return self._tail
 
     @property
     def exists(self) -> bool:
@@ -308,13 +360,26 @@ class Known:
         number, time, note = self._shown
         if self._tail is None or not number:
             return None
-        live = self._live(()) if self._since else None
-        text = render(number, time, note, foot=self._foot(number))
+        then = self._shown_pending
+        live = self._live() if self._since or self._pending != then.told() else None
+        text = self._render(number, time, note, then)
         return Shown(f"waypoint-{number}.md", text, live)
 
-    def _live(self, more: tuple[str, ...]) -> str:
-        since = (*self._since, *more)[-_LIVE_LINES:]
-        return render(*self._shown, since=since, foot=self._foot(self._shown[0]))
+    def _live(self, heads: Iterable[dict[str, Any]] = ()) -> str:
+        """Render the live note as it is behind further records."""
+        since, pending = self.behind(heads)
+        return self._render(*self._shown, pending, tuple(since))
+
+    def _render(
+        self,
+        number: int,
+        time: str,
+        note: Note,
+        pending: Pending = NOTHING,
+        since: tuple[str, ...] = (),
+    ) -> str:
+        at = Place(self.run_id, pending)
+        return render(number, time, note, since=since, foot=self._foot(number), at=at)
 
     def _foot(self, number: int) -> str | None:
         return foot(self.run_id, self.framework, number)
@@ -330,11 +395,14 @@ class Known:
 def _lane(record: Record) -> Lane:
     lane = Lane(record.waypoint, record.seq, record.place, record.sum)
     lane.time = record.head["time"]
+    lane.schema = schema_of(record.head)
     return lane
 
 
 def said(head: dict[str, Any]) -> str | None:
     """Return the line that a record adds to the live note, or None."""
+    if head["kind"] in MARKS:
+        return said_of(head)
     if head["kind"] != "finish":
         say = head.get("say")
         return say if isinstance(say, str) else None

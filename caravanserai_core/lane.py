@@ -114,9 +114,10 @@ class Prepared:
         shared: paths of the lists that references in it mean.
         texts: its long texts.
         size: its JSON bytes, to within punctuation.
+        searched: version of the secrets that it was searched for; None: it was not.
     """
 
-    __slots__ = ("node", "shared", "size", "tagged", "texts")
+    __slots__ = ("node", "searched", "shared", "size", "tagged", "texts")
 
     def __init__(self, node: delta.Shadow, *, tagged: bool, shared: tuple[str, ...] = ()) -> None:
         self.node = node
@@ -124,6 +125,7 @@ class Prepared:
         self.shared = shared
         self.size = delta.size(node)
         self.texts: Texts = {}
+        self.searched: int | None = None
 
     def part(self, *keys: str) -> bytes | None:
         """Return the JSON of a member, where the state is kept by its members down to there."""
@@ -143,7 +145,9 @@ class Lane:
         sum: its sum, which no other record has.
         tagged: whether its state holds tags, once its shadow is known.
         time: when it was written, as its record says.
+        schema: the schema of its state, likewise.
         shared: paths of the lists that references in its state mean, likewise.
+        searched: version of the secrets that this state was searched for; None: it was not.
     """
 
     __slots__ = (
@@ -156,6 +160,8 @@ class Lane:
         "_weight",
         "number",
         "place",
+        "schema",
+        "searched",
         "seq",
         "shadow",
         "shared",
@@ -174,7 +180,9 @@ class Lane:
         self.texts: Texts = {}
         self.tagged = False
         self.time = ""
+        self.schema = 1
         self.shared: tuple[str, ...] = ()
+        self.searched: int | None = None
         self._full: Full | None = None
         self._chain = 0
         self._weight = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from caravanserai_core.errors import JournalDamaged, NewerFormat
+from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.reading import opening
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from caravanserai_core.stores.base import Store
 
 NEW, STOPPED, FAILED, FINISHED, DAMAGED = "new", "stopped", "failed", "finished", "damaged"
+RUNNING, WAITING = "running", "waiting"
 
 
 class RunInfo(NamedTuple):
@@ -20,12 +21,15 @@ class RunInfo(NamedTuple):
 
     Attributes:
         run_id: the run's exact name; its folder's name where that cannot be read.
-        status: new, stopped, failed, finished or damaged.
+        status: new, running, stopped, waiting (for a person), failed, finished or damaged.
         waypoints: number of its newest waypoint.
         updated: when its last record was written, or None.
         adapter: what wrote it.
         folder: name of its folder in the store.
         error: what is wrong with it, or None.
+        origin: the run that it was copied or forked from, `{"run_id"}` and for a fork
+            `"waypoint"`, or None.
+        waits: ids of the questions that are open.
     """
 
     run_id: str
@@ -35,15 +39,43 @@ class RunInfo(NamedTuple):
     adapter: str
     folder: str
     error: str | None
+    origin: dict[str, object] | None = None
+    waits: tuple[str, ...] = ()
+
+
+def waits_of(last: Record | None) -> tuple[str, ...]:
+    """Return the ids of the questions that are open, from a run's last record."""
+    found = None if last is None else last.head.get("waits")
+    return tuple(str(name) for name in found) if isinstance(found, list) else ()
 
 
 def status_of(last: Record | None) -> str:
     """Derive a run's status from its last record."""
+    if last is not None and last.kind != "finish" and waits_of(last):
+        return WAITING
     if last is None or (not last.waypoint and last.kind != "finish"):
         return NEW
-    if last.kind == "finish":
+    # A pin, or a takeover, says how a run that is finished had ended.
+    if last.kind == "finish" or (last.kind in ("pin", "lease") and "outcome" in last.head):
         return FAILED if last.head.get("outcome") == "failed" else FINISHED
     return STOPPED
+
+
+def status_now(store: Store, run_id: str, last: Record | None) -> str:
+    """Return a run's status, which is another one while a living process works on it.
+
+    Args:
+        store: where it lives.
+        run_id: its name.
+        last: its last record.
+    """
+    status = status_of(last)
+    if status == FINISHED:
+        return status
+    try:
+        return status if store.holder(run_id) is None else RUNNING
+    except CaravanseraiError:
+        return status  # a list tells of many runs, and this cannot be told of one
 
 
 def runs(store: Store) -> list[RunInfo]:
@@ -51,11 +83,11 @@ def runs(store: Store) -> list[RunInfo]:
     found: list[RunInfo] = []
     old: list[RunInfo] = []
     for listed in store.listing():
-        run_id, adapter, error = listed.folder, "python", listed.error
+        run_id, adapter, error, origin = listed.folder, "python", listed.error, None
         if listed.opening is not None:
             try:
                 first = opening(listed.opening)
-                run_id, adapter = first.run_id, first.adapter
+                run_id, adapter, origin = first.run_id, first.adapter, first.origin
             except (NewerFormat, JournalDamaged) as problem:
                 error = str(problem)
         if listed.legacy:
@@ -68,12 +100,14 @@ def runs(store: Store) -> list[RunInfo]:
         found.append(
             RunInfo(
                 run_id,
-                DAMAGED if error else status_of(last),
+                DAMAGED if error else status_now(store, run_id, last),
                 last.waypoint if last is not None else 0,
                 datetime.fromisoformat(last.head["time"]) if last is not None else None,
                 adapter,
                 listed.folder,
                 error,
+                origin,
+                waits_of(last),
             )
         )
     # A run of 0.2.0 that went on under another folder name is listed once, as what it is now.

@@ -9,17 +9,24 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from caravanserai_core import secrets
 from caravanserai_core.errors import UsageError
 
 _MOST_LEVELS: Final = 64
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 
 
-def check_text(what: str, value: object) -> None:
+def check_text(what: str, value: object, *, prose: bool = False) -> None:
     """Refuse what a record's head cannot hold.
+
+    Args:
+        what: what is named by it, for the error.
+        value: the text.
+        prose: it is written with words in the place of secrets.
 
     Raises:
         UsageError: it is no string, or holds a lone surrogate.
+        SecretFound: it holds a declared secret, and is no prose.
     """
     if type(value) is not str:
         raise UsageError(f"{what} is named by a string, not {type(value).__name__}")
@@ -27,6 +34,8 @@ def check_text(what: str, value: object) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{what} holds half a surrogate pair, which is no text") from None
+    if not prose:
+        secrets.refuse(what, value)
 
 
 def plain_copy(meta: object) -> dict[str, Any]:
@@ -37,6 +46,7 @@ def plain_copy(meta: object) -> dict[str, Any]:
 
     Raises:
         UsageError: it holds anything else, a number that JSON has not, or half a surrogate pair.
+        SecretFound: it holds a declared secret.
     """
     if type(meta) is not dict:
         raise UsageError(f"meta is a dict, not {type(meta).__name__}")
@@ -76,4 +86,5 @@ def _text(text: str, path: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{path} holds half a surrogate pair, which is no text") from None
+    secrets.refuse(path, text)
     return text

@@ -14,7 +14,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core.errors import UsageError
+from caravanserai_core.pending import (
+    NOTHING,
+    Pending,
+    from_json,
+    lead,
+    not_certain,
+    to_decide,
+)
 from caravanserai_core.quoting import code, one_line, prose
+from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +45,18 @@ _SO_FAR = 10
 
 
 _BLANK = re.compile(r"\A(?:[ \t]*\n)+")
+
+
+class Place(NamedTuple):
+    """Where a note stands in its run.
+
+    Attributes:
+        run_id: the run.
+        pending: what is not settled there.
+    """
+
+    run_id: str
+    pending: Pending
 
 
 class PlanItem(NamedTuple):
@@ -133,6 +154,21 @@ class Note:
             return cls(known.pop("summary", ""), **known)
         except (UsageError, TypeError, IndexError):  # somebody wrote it by hand
             return cls(str(tree.get("summary", "")))
+
+    def redacted(self) -> Note:
+        """Return the note with words in the place of secrets, as it is written."""
+        if self.plain:
+            summary = redact(self.summary)
+            return self if summary == self.summary else Note(summary)
+        return Note(
+            redact(self.summary),
+            happened=[redact(text) for text in self.happened],
+            plan=[PlanItem(redact(item.text), item.done) for item in self.plan],
+            next=[redact(text) for text in self.next],
+            decided=[redact(text) for text in self.decided],
+            so_far=[redact(text) for text in self.so_far],
+            goal=None if self.goal is None else redact(self.goal),
+        )
 
     def with_goal(self, goal: str | None) -> Note:
         """Return the note with a goal, if it has none of its own."""
@@ -237,6 +273,7 @@ def render(
     *,
     since: tuple[str, ...] = (),
     foot: str | None = None,
+    at: Place | None = None,
 ) -> str:
     """Return a note as Markdown.
 
@@ -246,18 +283,21 @@ def render(
         note: its content.
         since: what began or happened after it, an item each; for the live note only.
         foot: its last line, under a rule, or None.
+        at: what of the run is not settled there, or None.
     """
     head = title(number, time) if number else "# No waypoint yet"
-    if note.plain and not since and foot is None:
+    open_ = at is not None and at.pending != NOTHING
+    if note.plain and not since and foot is None and not open_:
         text = _BLANK.sub("", prose(note.summary)).rstrip("\n")
         return f"{head}\n\n{text}\n" if text else f"{head}\n"
-    parts = [head, _BLANK.sub("", prose(note.summary)).rstrip("\n")]
+    parts = [head, _story(note.summary, at)]
     if since:
         if len(since) == 1 and "\n" not in since[0]:
             parts.append(f"Since then: {prose(since[0], blocks=False)}")
         else:
             parts.append("Since then:\n\n" + _bullets(since))
     for name, body in (
+        *(_unsettled(at) if at is not None and open_ else ()),
         ("Happened", _bullets(note.happened)),
         ("Plan", "\n".join(_planned(item) for item in note.plan)),
         ("Next", _sentences(note.next)),
@@ -270,6 +310,22 @@ def render(
     if foot is not None:
         parts.append(f"---\n{foot}")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _story(summary: str, at: Place | None) -> str:
+    """Return what the note tells first: who has to act, then what the caller said."""
+    text = _BLANK.sub("", prose(summary)).rstrip("\n")
+    begin = lead(at.pending) if at is not None else ""
+    if not begin or text.startswith("**Waiting for a person"):
+        return text
+    # Several lines may begin with a list or a block, which would be none behind other words.
+    return f"{begin}\n\n{text}" if "\n" in text else f"{begin} {text}".rstrip()
+
+
+def _unsettled(at: Place) -> Iterable[tuple[str, str]]:
+    yield "Not certain", _bullets(not_certain(at.pending))
+    for question in at.pending.questions:
+        yield f"To decide ({question.id})", to_decide(question, at.run_id)
 
 
 @lru_cache(maxsize=512)  # most lines of "So far" were there in the note before
@@ -311,4 +367,5 @@ def recorded(head: dict[str, Any], run_id: str, framework: str | None) -> str:
     """
     number = head["waypoint"]
     note = Note.from_json(head.get("note", ""))
-    return render(number, head["time"], note, foot=foot(run_id, framework, number))
+    at = Place(run_id, from_json(head["pending"])) if "pending" in head else None
+    return render(number, head["time"], note, foot=foot(run_id, framework, number), at=at)

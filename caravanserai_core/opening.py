@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from caravanserai_core import codec
 from caravanserai_core.notes import Note
 from caravanserai_core.records import Draft
+from caravanserai_core.redact import redact
+from caravanserai_core.secrets import refuse
 
 if TYPE_CHECKING:
     from caravanserai_core.stores._legacy import Legacy
@@ -30,6 +32,7 @@ def open_body(
     goal: str | None,
     legacy: Legacy | None,
     framework: str | None = None,
+    program: str | None = None,
 ) -> bytes:
     """Return the body of a run's first record: what it is, and the command that started it.
 
@@ -39,7 +42,12 @@ def open_body(
         goal: what it is for, if that was given.
         legacy: what release 0.2.0 left of it, if it did.
         framework: name and version of the framework that the adapter is for.
+        program: the function that this process runs, `module:name`.
+
+    Raises:
+        SecretFound: a declared secret is in the run's name; in the command there are references.
     """
+    refuse("the run_id", run_id)
     data: dict[str, Any] = {
         "run_id": run_id,
         "adapter": adapter,
@@ -50,8 +58,10 @@ def open_body(
     }
     if framework is not None:
         data["framework"] = framework
+    if program is not None:
+        data["program"] = program
     if goal is not None:
-        data["goal"] = goal
+        data["goal"] = redact(goal)
     if legacy is not None:
         folder = legacy.path.rpartition("/")[2]
         data["imported"] = {"from": "0.2.0", "waypoints": legacy.number, "folder": folder}
@@ -64,7 +74,7 @@ def legacy_draft(old: Legacy) -> Draft:
     fields: dict[str, Any] = {"parent": old.number - 1 or None}
     if encoded.tagged:
         fields["tagged"] = True
-    fields["note"] = Note(old.note(old.number) or "").to_json()
+    fields["note"] = Note(old.note(old.number) or "").redacted().to_json()
     body = b'"state":' + encoded.data
     return Draft("waypoint", fields, by=writer(), body=body, time=old.time(old.number))
 

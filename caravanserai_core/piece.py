@@ -6,6 +6,7 @@ from typing import Any
 
 from caravanserai_core.opening import writer
 from caravanserai_core.records import Draft, Record, body_digest, now
+from caravanserai_core.redact import redact_fields
 
 
 class Piece:
@@ -20,7 +21,7 @@ class Piece:
     __slots__ = ("_body", "_digest", "_time", "fields", "lane", "seq")
 
     def __init__(self, fields: dict[str, Any], lane: str, body: bytes) -> None:
-        self.fields = fields
+        self.fields = redact_fields(fields)
         self.lane = lane
         self.seq = 0
         self._body = body

@@ -14,6 +14,7 @@ from caravanserai_core import codec, renderer, survey
 from caravanserai_core.errors import Conflict
 from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
+from caravanserai_core.ownership import Ownership, owning
 from caravanserai_core.piece import Piece
 from caravanserai_core.threads import in_thread, wait_for
 
@@ -65,12 +66,14 @@ class Waiting:
 
     Attributes:
         piece: the entry.
+        number: how many entries there were of the run with it.
         written: set when it stands in the journal.
         pid: the process it belongs to; a forked child does not write it.
     """
 
     def __init__(self, run: Pipeline, piece: Piece) -> None:
         self.piece = piece
+        self.number = 0
         self.written = threading.Event()
         self.pid = os.getpid()
         self._run = run
@@ -130,6 +133,7 @@ class Pipeline:
         self._journal.defer_notes()
         self._lock = threading.Lock()
         self._waiting: list[Waiting] = []
+        self._entries = 0
 
     @property
     def exists(self) -> bool:
@@ -146,6 +150,16 @@ class Pipeline:
         self._journal.adapter = self._adapter
         self._journal.goal = goal
         self._journal.framework = self._framework
+
+    def owning(self, *, takeover: bool = False) -> Ownership:
+        """Return the lease of the run, for the length of a call that has an end.
+
+        Args:
+            takeover: take the run from another living process, if one works on it.
+        """
+        if takeover and not self.exists:
+            self.begin(None)
+        return owning(self._journal, takeover=takeover)
 
     # ------------------------------------------------------------------ reading
 
@@ -223,11 +237,13 @@ class Pipeline:
                 that, or raises. It must not wait for another save of this run.
         """
         journal = self._journal
+        before = self._entries
 
         def work() -> int:
+            # What came since may belong to this very waypoint, and would be looked for behind it.
             if guard is not None:
-                return guard(lambda: self._with_pieces(write))
-            return self._with_pieces(write)
+                return guard(lambda: self._with_pieces(write, before))
+            return self._with_pieces(write, before)
 
         def write(pieces: list[Piece]) -> int:
             for _ in range(8):
@@ -274,6 +290,8 @@ class Pipeline:
             fields["shared"] = list(encoded.shared)
         waiting = Waiting(self, Piece(fields, lane, b'"data":' + encoded.data))
         with self._lock:
+            self._entries += 1
+            waiting.number = self._entries
             self._waiting.append(waiting)
         return waiting
 
@@ -283,10 +301,16 @@ class Pipeline:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
-    def _with_pieces(self, write: Callable[[list[Piece]], T]) -> T:
-        """Write something together with the entries that wait; in a turn of the queue."""
+    def _with_pieces(self, write: Callable[[list[Piece]], T], before: int | None = None) -> T:
+        """Write something together with the entries that wait; in a turn of the queue.
+
+        Args:
+            write: writes it, and them.
+            before: number of the last entry that may be among them; None: all that wait.
+        """
         with self._lock:
-            taken, self._waiting = self._waiting, []
+            taken = [one for one in self._waiting if before is None or one.number <= before]
+            self._waiting = self._waiting[len(taken) :]
         ours = [waiting for waiting in taken if waiting.pid == os.getpid()]
         done = False
         try:

@@ -1,12 +1,16 @@
 """Foreign text made harmless: for notes, messages and terminals.
 
 Text of a model, a tool or a user may hold anything. Here it is quoted so that it can never end
-its own quote, forge a heading, or reach a terminal as an instruction.
+its own quote, forge a heading, or reach a terminal as an instruction. Before anything is cut or
+escaped, words take the place of secrets (`redact`): what is left of one would not be found.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+
+from caravanserai_core.redact import beginning
 
 # C0 but tab and line feed, DEL, C1; zero-width and bidirectional controls (Unicode TR36, TR9);
 # line and paragraph separators, which some viewers break a line at; lone surrogates.
@@ -48,9 +52,8 @@ def visible(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return `text` on one line, control characters visible, at most `limit` characters."""
-    text = (
-        visible(text[: limit * 4].replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
-    )
+    text = beginning(text, limit * 4)[: limit * 4].replace("\r\n", "\n")
+    text = visible(text).replace("\n", "\\n").replace("\t", "\\t")
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
@@ -179,8 +182,30 @@ def code(text: str) -> str:
 
 def fenced(text: str, limit: int = 4000) -> str:
     """Return several lines of foreign text as a fenced block that they cannot close."""
-    text = visible(text.replace("\r\n", "\n")).rstrip("\n")
+    text = visible(beginning(text, limit).replace("\r\n", "\n")).rstrip("\n")
     if len(text) > limit:
         text = text[:limit].rstrip() + " …"
     fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
     return f"{fence}text\n{text}\n{fence}"
+
+
+def shell_word(text: str) -> str:
+    """Quote one word for a shell; control characters become visible in a `$'…'` word.
+
+    That form is known to bash, zsh, ksh and POSIX.1-2024.
+    """
+    if visible(text) == text and "\n" not in text and "\t" not in text:
+        return shlex.quote(text)
+    parts: list[str] = []
+    for char in text:
+        if char in "\\'":
+            parts.append("\\" + char)
+        elif visible(char) == char and char not in "\n\t":
+            parts.append(char)
+        else:
+            # Bytes in octal, three digits each: no digit that follows can be taken for one.
+            data = char.encode(
+                "utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "replace"
+            )
+            parts.append("".join(f"\\{byte:03o}" for byte in data))
+    return f"$'{''.join(parts)}'"

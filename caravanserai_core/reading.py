@@ -15,6 +15,8 @@ from caravanserai_core.errors import (
     NewerFormat,
     RunNotFound,
     SchemaMismatch,
+    SecretChanged,
+    SecretMissing,
     UnknownType,
     WaypointNotFound,
 )
@@ -40,9 +42,21 @@ class Waypoint:
         adapter: what wrote the run: "python", "langgraph", …
         by: nonce of the writer; it differs for each process.
         meta: what its adapter noted beside the state; `{}` if nothing.
+        schema: the schema of its state that its writer declared; 1 if none.
     """
 
-    __slots__ = ("_meta", "_read", "_time", "_tree", "adapter", "by", "lane", "number", "parent")
+    __slots__ = (
+        "_meta",
+        "_read",
+        "_time",
+        "_tree",
+        "adapter",
+        "by",
+        "lane",
+        "number",
+        "parent",
+        "schema",
+    )
 
     def __init__(
         self,
@@ -57,6 +71,7 @@ class Waypoint:
         self.parent: int | None = head.get("parent")
         self.lane: str = head.get("lane", "")
         self.by: str = head.get("by", "")
+        self.schema: int = head.get("schema", 1)
         self._meta: dict[str, Any] | None = head.get("meta")
         self.adapter = adapter
         self._read = read
@@ -78,7 +93,9 @@ class Waypoint:
 
     @property
     def state(self) -> Any:
-        """The exact state; read from the store each time it is asked for.
+        """The exact state, as it was recorded; read from the store each time it is asked for.
+
+        It is in the schema of its writer: `load` leads it to that of the program.
 
         Raises:
             WaypointNotFound: the waypoint has no state (release 0.2.0 kept only the last one).
@@ -101,6 +118,9 @@ class Opening(NamedTuple):
         folder: the working folder of that command.
         imported: what release 0.2.0 had left, `{"from", "waypoints", "folder"}`, or None.
         framework: name and version of the framework it was begun with, or None.
+        origin: the run that it was copied or forked from, `{"run_id"}` and for a fork
+            `"waypoint"`, or None.
+        program: the function that its first process ran, `module:name`, or None.
     """
 
     run_id: str
@@ -110,12 +130,21 @@ class Opening(NamedTuple):
     folder: str
     imported: dict[str, Any] | None
     framework: str | None
+    origin: dict[str, Any] | None
+    program: str | None
 
 
-def opening(record: Record, run_id: str | None = None) -> Opening:
+def opening(record: Record, run_id: str | None = None, *, resolve: bool = False) -> Opening:
     """Read an `open` record.
 
+    Args:
+        record: the record.
+        run_id: the run that it has to belong to, if that is known.
+        resolve: put secrets back where the command refers to them; else `[secret env:NAME]`
+            stands there, so that a run is listed where they are not known.
+
     Raises:
+        SecretMissing: a secret of the command is to be put back and is not here.
         NewerFormat: it was written by a newer major format.
         JournalDamaged: it belongs to another run, or is no open record.
     """
@@ -128,7 +157,8 @@ def opening(record: Record, run_id: str | None = None) -> Opening:
             f"up to {FORMAT}. Upgrade it: pip install --upgrade caravanserai"
         )
     try:
-        data: Any = codec.decode_tree(record.data())
+        tree = record.data()
+        data: Any = codec.decode_tree(tree if resolve else codec.displayed(tree))
         found = Opening(
             data["run_id"],
             data.get("adapter", "python"),
@@ -137,6 +167,8 @@ def opening(record: Record, run_id: str | None = None) -> Opening:
             data.get("cwd") or "",
             data.get("imported"),
             data.get("framework"),
+            data.get("origin"),
+            data.get("program"),
         )
     except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise JournalDamaged(f"an open record cannot be read: {error!r}", offset=0) from None
@@ -236,7 +268,13 @@ def path(chain: list[Record], number: int) -> list[Record]:
 
 
 def decode(
-    chain: list[Record], number: int, store: Store, run_id: str, *, raw: bool = False
+    chain: list[Record],
+    number: int,
+    store: Store,
+    run_id: str,
+    *,
+    raw: bool = False,
+    lenient: bool = False,
 ) -> Any:
     """Rebuild and decode the state of a waypoint.
 
@@ -246,6 +284,7 @@ def decode(
         store: where the run lives.
         run_id: its name.
         raw: return the JSON tree, tags and all, with lists in the place of references.
+        lenient: an object that the program's type no longer fits comes as a `codec.Unfit`.
 
     Raises:
         JournalDamaged: the chain does not lead there.
@@ -256,7 +295,12 @@ def decode(
         return tree
     shared = shared_in(chain, number)
     try:
-        return codec.unshare(tree, shared) if raw else codec.decode_tree(tree, shared)
+        if raw:
+            return codec.unshare(tree, shared)
+        return codec.decode_tree(tree, shared, lenient=lenient)
+    except (SecretMissing, SecretChanged) as missing:
+        told = f"run {one_line(run_id)}, waypoint {number}: {missing}"
+        raise type(missing)(told, path=missing.path, name=missing.name) from None
     except UnknownType as error:
         told = f"run {one_line(run_id)}, waypoint {number}: {error}"
         raise UnknownType(told, path=error.path, type_name=error.type_name) from error.__cause__
@@ -340,11 +384,7 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
         WaypointNotFound: it has no waypoint (of that number), or that one has no state.
         JournalDamaged: it cannot be rebuilt.
     """
-    if at is None:
-        chain = newest(store, run_id)
-    else:
-        written_by(store, run_id)  # whose journal it is, and of which format
-        chain = store.chain(run_id, at)
+    chain = newest(store, run_id) if at is None else chain_at(store, run_id, at)
     if chain:
         return decode(chain, chain[-1].waypoint, store, run_id, raw=raw)
     old = store.legacy(run_id)
@@ -360,6 +400,12 @@ def load(store: Store, run_id: str, at: int | None = None, *, raw: bool = False)
     if old is None and recent(store, run_id) is None:
         raise not_found(store, run_id)
     raise no_waypoint(store, run_id, at)
+
+
+def chain_at(store: Store, run_id: str, at: int) -> list[Record]:
+    """Return the chain of waypoint `at`, after checking whose journal it is; empty: none such."""
+    written_by(store, run_id)
+    return store.chain(run_id, at)
 
 
 def waypoints(store: Store, run_id: str) -> list[Waypoint]:

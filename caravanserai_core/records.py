@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from caravanserai_core import secrets
 from caravanserai_core.codec import parse as parse_json
+from caravanserai_core.errors import SecretFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,10 +162,11 @@ class Record:
 class Draft:
     """A record before its place in the journal is known.
 
-    What is expensive (encoding, the body's digest) is done here, before any lock is taken.
+    What is expensive (encoding, the body's digest) is done here, before any lock is taken. So is
+    the last look for declared secrets: what holds one does not become a record, whoever made it.
     """
 
-    __slots__ = ("_rest", "body", "kind", "lane", "time")
+    __slots__ = ("_rest", "_waits", "body", "kind", "lane", "time")
 
     def __init__(
         self,
@@ -175,7 +178,25 @@ class Draft:
         body: bytes = b"",
         digest: str | None = None,
         time: str | None = None,
+        searched: int | None = None,
+        copied: bool = False,
     ) -> None:
+        """Draft a record.
+
+        Args:
+            kind: its kind.
+            fields: what goes into its head, JSON values.
+            by: nonce of its writer.
+            lane: the lane it belongs to.
+            body: its body, or empty.
+            digest: what `body_digest` says of the body, or None to make it here.
+            time: when it was made, or None for now.
+            searched: version of the secrets that the body was searched for, if it was.
+            copied: it stands on the same disk already, as it is.
+
+        Raises:
+            SecretFound: a declared secret is in it.
+        """
         self.kind = kind
         self.lane = lane
         self.body = body
@@ -188,9 +209,23 @@ class Draft:
         if digest:
             rest["body_sha256"] = digest
         self._rest = orjson.dumps(rest)[1:-1]
+        self._waits = b""
+        if not copied:
+            self._search(searched)
+
+    def _search(self, searched: int | None) -> None:
+        found = secrets.current()
+        if found.among(self._rest):
+            raise _secret_in(found, f"the head of a record ({self.kind})", self._rest)
+        if searched != found.version and found.among(self.body):
+            raise _secret_in(found, f"the body of a record ({self.kind})", self.body)
+
+    def waits(self, questions: list[str]) -> None:
+        """Say which questions are open behind it: the last record tells that of a run."""
+        self._waits = b',"waits":%b' % orjson.dumps(questions) if questions else b""
 
     def seal(
-        self, *, seq: int, first: int, count: int, waypoint: int, prev: str
+        self, *, seq: int, first: int, count: int, waypoint: int, prev: str, epoch: int = 1
     ) -> tuple[bytes, str]:
         """Give the record its place in the chain.
 
@@ -200,17 +235,19 @@ class Draft:
             count: how many records that append has.
             waypoint: its own waypoint number, or the newest one so far.
             prev: sum of the record before it, or "" for the first.
+            epoch: what the record says of the journal's epoch; 1 need not be said.
 
         Returns:
             The line up to and including its sum, without `loc` and the closing brace; the sum.
         """
         app = b"" if count == 1 else b'"app":[%d,%d],' % (first, count)
-        head = b'"seq":%d,%b"kind":"%b","waypoint":%d,%b,"prev":"%b"' % (
+        head = b'"seq":%d,%b"kind":"%b","waypoint":%d,%b,%b"prev":"%b"' % (
             seq,
             app,
             self.kind.encode(),
             waypoint,
-            self._rest,
+            self._rest + self._waits,
+            b'"epoch":%d,' % epoch if epoch > 1 else b"",
             prev.encode(),
         )
         body = self.body
@@ -341,4 +378,15 @@ def _is_append(app: object, seq: int) -> bool:
         and len(app) == 2
         and type(app[0]) is type(app[1]) is int
         and app[0] <= seq < app[0] + app[1] <= app[0] + _MOST_RECORDS
+    )
+
+
+def _secret_in(found: secrets.Found, where: str, data: bytes) -> SecretFound:
+    _, secret = next(found.places(data))
+    return SecretFound(
+        f"{where} holds the secret {secret.source}. Nothing was written. Names, labels and "
+        "metadata are written as they are: name it by something else. If the secret was declared "
+        "while this was saved, save it again.",
+        path=where,
+        name=secret.source,
     )

@@ -10,19 +10,29 @@ import functools
 import hashlib
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
 from caravanserai_core import codec
 from caravanserai_core.api import checkpoint, load_latest
 from caravanserai_core.errors import UnserialisableState, UsageError
+from caravanserai_core.homes import store_for
+from caravanserai_core.jobs import Alone
+from caravanserai_core.journal import journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.ownership import asked_for, owning
 from caravanserai_core.quoting import one_line
 from caravanserai_core.run import Run, open_run
+from caravanserai_core.schema import declared
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from caravanserai_core.homes import StoreLike
+    from caravanserai_core.schema import Migrations, Schema
+    from caravanserai_core.stores import Store
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
@@ -38,11 +48,25 @@ def resumable(fn: F, /) -> F: ...
 
 
 @overload
-def resumable(*, store: StoreLike = None, must_exist: bool = False) -> Callable[[F], F]: ...
+def resumable(
+    *,
+    store: StoreLike = None,
+    must_exist: bool = False,
+    schema: int | None = None,
+    migrations: Migrations = (),
+    takeover: bool = False,
+) -> Callable[[F], F]: ...
 
 
 def resumable(
-    fn: F | None = None, /, *, store: StoreLike = None, must_exist: bool = False
+    fn: F | None = None,
+    /,
+    *,
+    store: StoreLike = None,
+    must_exist: bool = False,
+    schema: int | None = None,
+    migrations: Migrations = (),
+    takeover: bool = False,
 ) -> F | Callable[[F], F]:
     """Make a function `f(run_id, state, …)` go on from its run's last waypoint.
 
@@ -51,19 +75,31 @@ def resumable(
     work. "The same call" is the function's name and all arguments but `state`; with other
     arguments it goes on from the last state. `again(f)(run_id, state)` starts afresh.
 
+    While it works no other process can start it. Another thread or task of this process that does
+    so waits, and then returns the recorded result or goes on.
+
     Args:
         fn: a plain or async function or method. (A generator function gets its state and no
-            more: its end is not recorded.)
+            more: its end is not recorded, and its run is not held.)
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         must_exist: refuse to begin a new run.
+        schema: the schema of the states that the function writes, from 1; by default one more
+            than there are migrations.
+        migrations: one function for each step from schema to schema, the last one leads to
+            `schema`; see docs/guarantees/versions.md.
+        takeover: take the run from another living process, if one works on it: what that writes
+            from then on is refused with `StaleWriter`.
 
     Raises:
         RunNotFound: the run is new and `must_exist` is set.
+        RunBusy: another living process works on it.
         JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
+        UsageError: `schema` and `migrations` do not fit together.
     """
+    options = Options(store, must_exist, declared(schema, migrations), takeover=takeover)
     if fn is None:
-        return lambda f: resumable_with(f, store, must_exist, fresh=False)
-    return resumable_with(fn, store, must_exist, fresh=False)
+        return lambda f: resumable_with(f, options)
+    return resumable_with(fn, options)
 
 
 def again(fn: F) -> F:
@@ -75,26 +111,49 @@ def again(fn: F) -> F:
     Raises:
         UsageError: `fn` is not under `@resumable`.
     """
-    made = getattr(fn, _MADE, None)
+    made = made_of(fn)
     if made is None:
         raise UsageError("again() takes a function under @resumable")
-    inner, store, must_exist = made
-    afresh = resumable_with(inner, store, must_exist, fresh=True)
+    inner, options = made
+    afresh = resumable_with(inner, options._replace(fresh=True))
     owner = getattr(fn, "__self__", None)
     return cast("F", afresh if owner is None else afresh.__get__(owner))
 
 
-def resumable_with(fn: F, store: StoreLike, must_exist: bool, *, fresh: bool) -> F:
+class Options(NamedTuple):
+    """How a function under `@resumable` opens its run.
+
+    Attributes:
+        store: a store, a folder or URL, or None for the default.
+        must_exist: refuse to begin a new run.
+        schema: what it declares of its states, or None.
+        fresh: begin with the caller's state, and ignore a recorded result.
+        takeover: take the run from another living process.
+    """
+
+    store: StoreLike
+    must_exist: bool
+    schema: Schema | None
+    fresh: bool = False
+    takeover: bool = False
+
+
+def made_of(fn: object) -> tuple[Callable[..., Any], Options] | None:
+    """Return the function that `@resumable` was put on, and how; None where it was not."""
+    return cast("tuple[Callable[..., Any], Options] | None", getattr(fn, _MADE, None))
+
+
+def resumable_with(fn: F, options: Options) -> F:
     """Build the wrapper for `resumable` and `again`."""
     if next(iter(inspect.signature(fn).parameters), "") in ("self", "cls"):
-        wrapper = _method(fn, store, must_exist, fresh=fresh)
+        wrapper = _method(fn, options)
     else:
 
         def call(run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-            return _Call(fn, run_id, args, kwargs, store, must_exist, fresh)
+            return _Call(fn, run_id, args, kwargs, options)
 
         wrapper = functools.wraps(fn)(_wrapped(fn, call))
-    setattr(wrapper, _MADE, (fn, store, must_exist))
+    setattr(wrapper, _MADE, (fn, options))
     return cast("F", wrapper)
 
 
@@ -105,13 +164,18 @@ def _wrapped(
 
         async def awaited(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
             this = call(run_id, args, kwargs)
-            await wait_for(in_thread(this.open))
-            if this.done:
-                return this.result
-            async with this.run:
-                result = await fn(*this.arguments(state, args), **kwargs)
-            await wait_for(in_thread(lambda: this.returned(result)))
-            return result
+            async with this.alone():
+                await wait_for(in_thread(this.open))
+                if this.done:
+                    return this.result
+                async with this.run.owning():
+                    if await wait_for(in_thread(this.look)):
+                        return this.result
+                    async with this.run:
+                        await wait_for(in_thread(this.begin))
+                        result = await fn(*this.arguments(state, args), **kwargs)
+                    await wait_for(in_thread(lambda: this.returned(result)))
+                    return result
 
         return awaited
 
@@ -126,24 +190,29 @@ def _wrapped(
 
     def called(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
         this = call(run_id, args, kwargs)
-        this.open()
-        if this.done:
-            return this.result
-        with this.run:
-            result = fn(*this.arguments(state, args), **kwargs)
-        this.returned(result)
-        return result
+        with this.alone():
+            this.open()
+            if this.done:
+                return this.result
+            with this.run.owning():
+                if this.look():
+                    return this.result
+                with this.run:
+                    this.begin()
+                    result = fn(*this.arguments(state, args), **kwargs)
+                this.returned(result)
+                return result
 
     return called
 
 
-def _method(fn: Callable[..., Any], store: StoreLike, must_exist: bool, *, fresh: bool) -> Any:
+def _method(fn: Callable[..., Any], options: Options) -> Any:
     """Build the wrapper for a method: `self` is no part of what identifies a call."""
 
     def bound(owner: Any) -> Callable[..., Any]:
         method: Any = functools.update_wrapper(functools.partial(fn, owner), fn)
         del method.__wrapped__  # a signature would be read there, with its `self`
-        return cast("Callable[..., Any]", resumable_with(method, store, must_exist, fresh=fresh))
+        return cast("Callable[..., Any]", resumable_with(method, options))
 
     if inspect.iscoroutinefunction(fn):
 
@@ -171,23 +240,46 @@ class _Call:
         run_id: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        store: StoreLike,
-        must_exist: bool,
-        fresh: bool,
+        options: Options,
     ) -> None:
         self._run_id = run_id
-        self._store = store
-        self._must_exist = must_exist
-        self._fresh = fresh
+        self._options = options
+        self._fresh = options.fresh
+        self._program = name_of(fn)
         self._digest = _digest(fn, args, kwargs)
         self.done = False
         self.result: Any = None
 
+    def alone(self) -> Alone:
+        """Return what keeps other threads and tasks away from this run's job."""
+        run_id = check_run_id(self._run_id)
+        return Alone(journal_for(store_for(run_id, self._options.store), run_id))
+
     def open(self) -> None:
         """Open the run and look whether this very call was finished."""
-        self.run = open_run(self._run_id, store=self._store, must_exist=self._must_exist)
+        store, must_exist, schema, _, takeover = self._options
+        number, steps = (None, ()) if schema is None else schema
+        self.run = open_run(
+            self._run_id,
+            store=store,
+            must_exist=must_exist,
+            schema=number,
+            migrations=steps,
+            program=self._program,
+            takeover=takeover,
+        )
+        self.look()
+
+    def look(self) -> bool:
+        """Look whether this very call was finished, before the lease was taken or since."""
         if not self._fresh and self._digest is not None:
             self.done, self.result = self.run.finished(self._digest)
+        return self.done
+
+    def begin(self) -> None:
+        """Leave earlier steps and answers behind, where a fresh pass was asked for."""
+        if self._fresh:
+            self.run.afresh()
 
     def arguments(self, state: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the positional arguments: with the recorded state, else with the caller's."""
@@ -209,6 +301,19 @@ class _Call:
                 error,
             )
             self.run.ended({"outcome": "finished", "unrecorded": error.path})
+
+
+def name_of(fn: Callable[..., Any]) -> str | None:
+    """Return a name that the function can be imported by again, `module:name`, or None."""
+    name, module = getattr(fn, "__qualname__", ""), getattr(fn, "__module__", None) or ""
+    if module == "__main__":
+        # A script can be imported by its file's name, `python -m package.module` by its own.
+        main = sys.modules.get(module)
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec is not None else re.split(r"[\\/]", file or "")[-1]
+        module = module.removesuffix(".py")
+    words = [*module.split("."), *name.split(".")]
+    return f"{module}:{name}" if all(word.isidentifier() for word in words) else None
 
 
 def _digest(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -247,7 +352,8 @@ def resumable_iterate(
 
     At-least-once: that an item is done is known only when the loop asks for the next one, so
     after a crash the item in work is yielded once more, never more than that one. The run is
-    never finished: a longer list goes on where the shorter one ended.
+    never finished: a longer list goes on where the shorter one ended. From the first item to the
+    end of the loop no other process can work on it.
 
     Args:
         items: the same items in the same order at every start; more may follow at the end.
@@ -258,8 +364,22 @@ def resumable_iterate(
     Raises:
         UsageError: the items that were worked off are no longer the first ones of the list, or
             the run was written by something else.
+        RunBusy: another living process works on it.
     """
+    run_id = check_run_id(run_id)
+    home = store_for(run_id, store)
     todo = list(items)
+    if not todo:
+        yield from _iterate(todo, run_id, note, home)  # leaves nothing behind
+        return
+    takeover = asked_for(run_id, takeover=False)
+    with owning(journal_for(home, run_id), takeover=takeover):
+        yield from _iterate(todo, run_id, note, home)
+
+
+def _iterate(
+    todo: list[T], run_id: str, note: Callable[[T], str] | None, store: Store
+) -> Iterator[T]:
     prior = load_latest(run_id, store=store)
     begin, done = 0, ""
     if prior is not None:

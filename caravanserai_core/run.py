@@ -11,25 +11,36 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, reading
-from caravanserai_core.errors import CaravanseraiError, Conflict, NoRun, StaleWriter
+from caravanserai_core import schema as schemas
+from caravanserai_core.doing import Doing
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    Conflict,
+    NoRun,
+    StaleWriter,
+    WaitingForPerson,
+)
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.meta import check_text
 from caravanserai_core.names import check_run_id
+from caravanserai_core.ownership import Ownership, asked_for, refuse_busy
 from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.secrets import refuse
 from caravanserai_core.threads import in_thread, wait_for
-from caravanserai_core.work import Work
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.journal import Journal
+    from caravanserai_core.schema import Migrations, Schema
+    from caravanserai_core.stores.base import Tail
 
 _log = logging.getLogger("caravanserai")
 
 
-class Run(Work):
+class Run(Doing):
     """One run, open for work.
 
     Attributes:
@@ -39,13 +50,27 @@ class Run(Work):
         store: where it lives.
     """
 
-    def __init__(self, journal: Journal, *, must_exist: bool = False) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        must_exist: bool = False,
+        schema: Schema | None = None,
+        takeover: bool = False,
+    ) -> None:
         self.run_id = journal.run_id
         self.store = journal.store
         self._journal = journal
-        self.state: Any = None
+        self._state: Any = None
+        self._asked = False
         self.waypoint = 0
+        self._must_exist = must_exist
+        self._takeover = takeover
+        self._owned: list[Ownership] = []
         self._tokens: list[Any] = []
+        refuse("the run_id", self.run_id)
+        if schema is not None:
+            journal.schema = schema
         journal.turns.do(lambda: self._open(must_exist))
 
     def _open(self, must_exist: bool) -> None:
@@ -53,13 +78,25 @@ class Run(Work):
         legacy = self._journal.legacy
         if chain:
             self.waypoint = chain[-1].waypoint
-            self.state = reading.decode(chain, self.waypoint, self.store, self.run_id)
+            wanted = self._journal.schema
+            self.state = schemas.decode(chain, self.waypoint, self.store, self.run_id, wanted)
             _log.info("run %s goes on from waypoint %d in %s", *self._named())
         elif legacy is not None:
-            self.waypoint, self.state = legacy.number, legacy.state
+            self.state = schemas.of_legacy(legacy, self.run_id, self._journal.schema)
+            self.waypoint = legacy.number
             _log.info("run %s goes on from waypoint %d in %s", *self._named())
         elif must_exist and chain is None:
             raise reading.not_found(self.store, self.run_id)
+
+    @property
+    def state(self) -> Any:
+        """The state to go on from."""
+        self._asked = True
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state = state
 
     def __repr__(self) -> str:
         return (
@@ -114,16 +151,57 @@ class Run(Work):
             if not head or head.get("outcome") != "finished" or head.get("call") != call:
                 return False, None
             recent = reading.recent(self.store, self.run_id)
-            if recent is None or recent.last.kind != "finish" or not recent.last.body:
+            found = () if recent is None else (*recent.since, recent.last)
+            ends = [record for record in found if record.kind == "finish"]
+            if not ends or not ends[-1].body:
                 return False, None
-            last = recent.last
+            last = ends[-1]
             return True, codec.decode(last.member("data"), bool(last.head.get("tagged")))
 
         return self._journal.turns.do(read)  # type: ignore[no-any-return]
 
+    # -------------------------------------------------------------- the lease
+
+    def owning(self) -> Ownership:
+        """Return the lease of the run, for a block without what else `with run:` does.
+
+        Raises:
+            RunBusy: on entering: another process holds the run.
+            Conflict: on entering: the state was read before, and is no longer the newest.
+        """
+        known = True
+
+        def tail() -> Tail | None:
+            nonlocal known
+            if not known:
+                self._reopen()
+            known = False
+            return self._journal.tail
+
+        def taken() -> None:
+            if self._journal.number() != self.waypoint:
+                self._reopen()
+
+        return Ownership(self._journal, tail, takeover=self._takeover, taken=taken)
+
+    def _reopen(self) -> None:
+        """Read the run again, which somebody wrote to since it was opened."""
+        if self._asked:
+            raise Conflict(
+                f"run {one_line(self.run_id)}: another process wrote to it after its state was "
+                "read here and before its block was entered. Nothing was written. Open it again."
+            )
+        self._open(self._must_exist)
+
     # -------------------------------------------------------------- with and async
 
     def __enter__(self) -> Run:
+        owned = self.owning()
+        owned.__enter__()
+        return self._enter(owned)
+
+    def _enter(self, owned: Ownership) -> Run:
+        self._owned.append(owned)
         self._tokens.append(_current.set(self))
         return self
 
@@ -133,12 +211,17 @@ class Run(Work):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _current.reset(self._tokens.pop())
-        if isinstance(error, Exception):
-            self._failed(error)
+        try:
+            _current.reset(self._tokens.pop())
+            if isinstance(error, Exception):
+                self._failed(error)
+        finally:
+            self._owned.pop().give_back()
 
     async def __aenter__(self) -> Run:
-        return self.__enter__()
+        owned = self.owning()
+        await owned.__aenter__()
+        return self._enter(owned)
 
     async def __aexit__(
         self,
@@ -146,15 +229,18 @@ class Run(Work):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _current.reset(self._tokens.pop())
-        if isinstance(error, Exception):
-            failure = error
-            await wait_for(in_thread(lambda: self._failed(failure)))
+        try:
+            _current.reset(self._tokens.pop())
+            if isinstance(error, Exception):
+                failure = error
+                await wait_for(in_thread(lambda: self._failed(failure)))
+        finally:
+            self._owned.pop().give_back()
 
     def _failed(self, error: Exception) -> None:
         """Record that the work raised; ^C and the like leave the run as it is: stopped."""
-        if isinstance(error, (Conflict, StaleWriter)):
-            return  # somebody else has the run
+        if isinstance(error, (Conflict, StaleWriter)) or _only_waits(error):
+            return  # somebody else has the run, or it is a person's turn
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         try:
             self.ended({"outcome": "failed", "error": quoted(text, 300)})
@@ -162,6 +248,13 @@ class Run(Work):
             _log.warning(
                 "the failure of run %s was not recorded: %s", one_line(self.run_id), problem
             )
+
+
+def _only_waits(error: BaseException) -> bool:
+    """Say whether all that was raised, by one task or several, is that a person is asked."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_only_waits(inner) for inner in error.exceptions)
+    return isinstance(error, WaitingForPerson)
 
 
 _current: ContextVar[Run | None] = ContextVar("caravanserai_run", default=None)
@@ -190,8 +283,14 @@ def open_run(
     must_exist: bool = False,
     adapter: str = "python",
     goal: str | None = None,
+    schema: int | None = None,
+    migrations: Migrations = (),
+    program: str | None = None,
+    takeover: bool = False,
 ) -> Run:
     """Open a run for work, new or not; use it in a `with` or `async with` block.
+
+    Inside of that block this process is the only one that works on the run.
 
     Args:
         run_id: its name, any string.
@@ -199,20 +298,33 @@ def open_run(
         must_exist: refuse to begin a new run.
         adapter: what writes it, if it is new.
         goal: what it is for, if it is new.
+        schema: the schema of the states that this program writes, from 1; by default one more
+            than there are migrations.
+        migrations: one function for each step from schema to schema, the last one leads to
+            `schema`; see docs/guarantees/versions.md.
+        program: the function that does the work, `module:name`, if the run is new.
+        takeover: take the run from another living process, if one works on it: what that writes
+            from then on is refused with `StaleWriter`.
 
     Returns:
         The run; `run.state` is the state to go on from, or None.
 
     Raises:
         RunNotFound: there is no such run and `must_exist` is set.
-        JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
+        RunBusy: another living process works on it; raised here, or where the block is entered.
+        JournalDamaged, NewerFormat, UnknownType: its state cannot be read.
+        SchemaMismatch: nor can it, or no migration leads from its schema to that of the program.
     """
+    declared = schemas.declared(schema, migrations)
     run_id = check_run_id(run_id)
     check_text("an adapter", adapter)
     if goal is not None:
-        check_text("a goal", goal)
+        check_text("a goal", goal, prose=True)
     journal = journal_for(store_for(run_id, store), run_id)
-    run = Run(journal, must_exist=must_exist)
+    takeover = asked_for(run_id, takeover=takeover)
+    if not takeover:
+        refuse_busy(journal)
+    run = Run(journal, must_exist=must_exist, schema=declared, takeover=takeover)
     if not run.exists:
-        journal.adapter, journal.goal = adapter, goal
+        journal.adapter, journal.goal, journal.program = adapter, goal, program
     return run

@@ -14,14 +14,17 @@ from __future__ import annotations
 import click
 
 import caravanserai_core
+from caravanserai_core.cli._answer import answer_
 from caravanserai_core.cli._app import App, Session, common_options
 from caravanserai_core.cli._copy import copy_
 from caravanserai_core.cli._diff import diff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
+from caravanserai_core.cli._migrate import migrate_
 from caravanserai_core.cli._rest import clean_, completion_, demo_
 from caravanserai_core.cli._resume import resume_
 from caravanserai_core.cli._show import show_
+from caravanserai_core.cli._upkeep import fork_, pin_, prune_
 from caravanserai_core.cli._verify import verify_
 
 __all__ = ["app", "main"]
@@ -31,7 +34,7 @@ __all__ = ["app", "main"]
     cls=App,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found (run, waypoint, program), "
-    "4 damaged or of a newer format, 5 in use by another process. "
+    "4 damaged or of a newer format, 5 in use by another process, 6 waits for a person. "
     "For completion in your shell see `caravanserai completion --help`.",
 )
 @common_options
@@ -54,7 +57,12 @@ for _command in (
     log_,
     diff_,
     resume_,
+    answer_,
+    fork_,
+    migrate_,
     verify_,
+    pin_,
+    prune_,
     clean_,
     copy_,
     completion_,

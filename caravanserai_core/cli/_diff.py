@@ -65,7 +65,7 @@ def diff_(session: Session, before: str, after: str | None, as_json: bool) -> No
     for sign, (run_id, waypoint, _) in (("---", first), ("+++", second)):
         summary = _out.cell(str(waypoint.note), 300)
         _out.line(f"{sign} waypoint {waypoint.number} of {_out.cell(run_id)}: {summary}")
-    _out.line("\n".join(_line(change) for change in changes) or _nothing(old, new))
+    _out.line("\n".join(text_of(change) for change in changes) or _nothing(old, new))
 
 
 class _Point(NamedTuple):
@@ -100,7 +100,8 @@ def _operation(change: Change) -> dict[str, Any]:
     return tree if change.op == "remove" else {**tree, "value": change.new}
 
 
-def _line(change: Change) -> str:
+def text_of(change: Change) -> str:
+    """Return a change as one line for a person."""
     where = _out.cell(change.path) or "(the whole state)"
     if change.op == "add":
         return f"+ {where}: {_value(change.new)}"

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.stores import Store
 
+_WAITS = "waits for you"
+"""What a status is called where people read it."""
+
 
 @click.command(
     "list",
     short_help="All runs of the store, the newest first.",
     epilog="Piped, a line is RUN, waypoints, age, status, folder, and for a damaged run what is "
     "wrong, with a tab between. --long adds the bytes on disk after the status. Keys of --json: "
-    "store, runs [run, status, waypoints, updated, adapter, folder (its absolute path), error; "
-    "with --long bytes].",
+    "store, runs [run, status, waits (ids of open questions), waypoints, updated, adapter, folder "
+    "(its absolute path), error, origin (run_id, and waypoint for a fork); with --long bytes].",
 )
 @click.option("--long", "-l", "in_full", is_flag=True, help="Also tell how much disk each takes.")
 @json_option
@@ -46,7 +49,12 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
         _out.table(
             ("run", "waypoints", "age", "status", *(("size",) if in_full else ()), "folder"),
             [
-                _row(info, *((human(store.size(info.folder)),) if in_full else ()), info.folder)
+                (
+                    _name(info),
+                    *_row(
+                        info, *((human(store.size(info.folder)),) if in_full else ()), info.folder
+                    )[1:],
+                )
                 for info in runs
             ],
         )
@@ -61,7 +69,14 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
 def _row(info: RunInfo, *more: str) -> tuple[str, ...]:
     count = f"{info.waypoints} waypoint(s)"
     rest = (_out.cell(text) for text in more)
-    return _out.cell(info.run_id), count, age(info.updated), info.status, *rest
+    status = _WAITS if info.status == listing.WAITING else info.status
+    return _out.cell(info.run_id), count, age(info.updated), status, *rest
+
+
+def _name(info: RunInfo) -> str:
+    """Return a run's name for a person, with where it comes from."""
+    origin = _runs.origin_text(info.origin)
+    return f"{_out.cell(info.run_id)} ({origin})" if origin else _out.cell(info.run_id)
 
 
 def _columns(store: Store, info: RunInfo, in_full: bool) -> tuple[str, ...]:
@@ -74,11 +89,13 @@ def _tree(store: Store, info: RunInfo) -> dict[str, object]:
     return {
         "run": info.run_id,
         "status": info.status,
+        "waits": list(info.waits),
         "waypoints": info.waypoints,
         "updated": info.updated.astimezone(UTC).isoformat() if info.updated else None,
         "adapter": info.adapter,
         "folder": _runs.listed_folder(store, info),
         "error": info.error,
+        "origin": info.origin,
     }
 
 

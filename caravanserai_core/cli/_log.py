@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     "log",
     short_help="All waypoints, and every step between.",
     epilog="Piped, a line is number (`3+`: a step after waypoint 3), time, writer, parent, lane, "
-    "text, with a tab between. Keys of --json: run, status, damage, events [time, kind, lane, "
-    "name, text, waypoint, parent, by]; the waypoint of another kind of event is the one before.",
+    "text, with a tab between. Keys of --json: run, status, origin, damage, events [time, kind, "
+    "lane, name, text, waypoint, parent, by]; the waypoint of another kind of event is the one "
+    "before.",
 )
 @click.argument("run", shell_complete=_runs.complete)
 @json_option
@@ -42,6 +43,7 @@ def log_(session: Session, run: str, as_json: bool) -> None:
             {
                 "run": run_id,
                 "status": trail.status,
+                "origin": _runs.origin(store, run_id),
                 "damage": trail.damage,
                 "events": [_event(record) for record in records],
             }

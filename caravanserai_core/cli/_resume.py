@@ -17,8 +17,12 @@ from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import ProgramNotFound, UsageError
+from caravanserai_core.names import folder_name
+from caravanserai_core.ownership import TAKE_OVER
 from caravanserai_core.quoting import visible
+from caravanserai_core.redact import redact
 from caravanserai_core.stores import FileStore, open_store
+from caravanserai_core.stores.base import busy_error
 
 if TYPE_CHECKING:
     from caravanserai_core.stores import Store
@@ -34,15 +38,20 @@ _STORE = "CARAVANSERAI_STORE"
     metavar="PATH",
     help="Start it there instead of in the recorded folder: for a project that was moved.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Start it although another process works on the run; what that writes is refused then.",
+)
 @common_options
 @click.pass_obj
-def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
+def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over: bool) -> None:
     """Start the program of RUN again; it goes on from the newest waypoint.
 
     Shows the command that was recorded when the run began, asks, and starts it in the recorded
     folder, without a shell. Ends with the program's own exit code; 3 if the program, its folder
-    or the run is gone. Take care with a run that others may have written: what is started is
-    what stands in its journal.
+    or the run is gone, 5 if another process works on the run. Take care with a run that others may
+    have written: what is started is what stands in its journal.
     """
     store = session.store
     run_id, at = _runs.find(store, run, prefix=False)
@@ -55,12 +64,23 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None) -> None:
     if trail.status == listing.FINISHED:
         _out.line("finished, nothing to do")
         return
+    holder = store.holder(run_id)
+    if holder is not None and not take_over:
+        raise busy_error(run_id, holder)
     argv = api.load_command(run_id, store=store)
     found = reading.recent(store, run_id)
-    recorded = reading.opening(found.opening, run_id).folder if found is not None else ""
+    recorded = ""
+    if found is not None:
+        recorded = reading.opening(found.opening, run_id, resolve=True).folder
     where = Path(folder or recorded).absolute()
     argv = _checked(run_id, argv, where)
     env = _environment(store, where)
+    if take_over and holder is not None:
+        env[TAKE_OVER] = folder_name(run_id)
+        _out.note(
+            f"run {_out.cell(run_id)} is being worked on by process {holder.pid} on "
+            f"{_out.cell(holder.host)}. It is taken over when its program opens the run."
+        )
     shown = command_text(argv, where, env)
     if not yes:
         _ask(run_id, shown)
@@ -117,24 +137,27 @@ def _script(argv: list[str]) -> str | None:
     return None
 
 
-def _environment(store: Store, where: Path) -> str | None:
-    """Return what CARAVANSERAI_STORE must be for the program to find the run, or None.
+def _environment(store: Store, where: Path) -> dict[str, str]:
+    """Return CARAVANSERAI_STORE, if the program finds the run only with it.
 
     A program that opens the default store would otherwise begin anew in another folder, in
     silence, where this verb was given `--store`.
     """
     found = os.environ.get(_STORE) or ".caravanserai"
     same = open_store(found if "://" in found else where / found).key == store.key
-    return None if same or not isinstance(store, FileStore) else store.url
+    return {} if same or not isinstance(store, FileStore) else {_STORE: store.url}
 
 
-def command_text(argv: list[str], where: Path, env: str | None) -> str:
-    """Return a command so that it can be pasted into a shell and does the same there."""
-    text = " ".join(quote(part) for part in argv)
-    if env is not None:
-        text = f"{_STORE}={quote(env)} {text}"
+def command_text(argv: list[str], where: Path, env: dict[str, str]) -> str:
+    """Return a command so that it can be pasted into a shell and does the same there.
+
+    But for secrets: words stand in their place.
+    """
+    text = " ".join(quote(redact(part)) for part in argv)
+    for name, value in env.items():
+        text = f"{name}={quote(value)} {text}"
     if where.resolve() != Path.cwd():
-        text = f"cd {quote(str(where))} && {text}"
+        text = f"cd {quote(redact(str(where)))} && {text}"
     return text
 
 
@@ -154,12 +177,11 @@ def _ask(run_id: str, shown: str) -> None:
     click.confirm("Start it?", abort=True, err=True)
 
 
-def _start(argv: list[str], where: Path, env: str | None) -> None:
+def _start(argv: list[str], where: Path, env: dict[str, str]) -> None:
     """Become the program: its signals, its terminal and its exit code are its own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if env is not None:
-        os.environ[_STORE] = env
+    os.environ.update(env)
     os.chdir(where)
     if sys.platform == "win32":
         import subprocess

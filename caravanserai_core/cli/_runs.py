@@ -126,7 +126,7 @@ class Trail(NamedTuple):
     Attributes:
         records: the whole records in order; empty for a run of release 0.2.0.
         damage: what is wrong with the journal, a sentence or two each.
-        status: new, stopped, failed, finished or damaged.
+        status: new, running, stopped, failed, finished or damaged.
     """
 
     records: list[Record]
@@ -171,7 +171,8 @@ def trail(store: Store, run_id: str) -> Trail:
     else:
         if found is None and store.legacy(run_id) is None:
             raise reading.not_found(store, run_id)
-    status = listing.DAMAGED if damage else listing.status_of(records[-1] if records else None)
+    latest = records[-1] if records else None
+    status = listing.DAMAGED if damage else listing.status_now(store, run_id, latest)
     if not records and not damage:
         status = listing.STOPPED if store.legacy(run_id) is not None else listing.NEW
     return Trail(records, damage, status)
@@ -243,6 +244,22 @@ def goal(store: Store, run_id: str) -> str | None:
             text: Any = reading.opening(item).goal
             return text if isinstance(text, str) and text else None
     return None
+
+
+def origin(store: Store, run_id: str) -> dict[str, Any] | None:
+    """Return where a run was copied or forked from, from its `open` record, or None."""
+    for item in store.scan(run_id, bodies=True):
+        if isinstance(item, Record) and item.kind == "open":
+            return reading.opening(item).origin
+    return None
+
+
+def origin_text(origin: dict[str, Any] | None) -> str:
+    """Say where a run comes from, `fork of parent@3`; nothing, if it is nobody's copy."""
+    name = cell(str((origin or {}).get("run_id", "")))
+    if origin is None or not name:
+        return ""
+    return f"fork of {name}@{origin['waypoint']}" if "waypoint" in origin else f"copy of {name}"
 
 
 def raw_state(store: Store, run_id: str, number: int) -> Any:

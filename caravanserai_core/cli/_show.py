@@ -13,7 +13,10 @@ from caravanserai_core.cli import _out, _runs, _value
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import UsageError
-from caravanserai_core.notes import Note, render
+from caravanserai_core.known import said as said_of
+from caravanserai_core.ledger import MARKS
+from caravanserai_core.notes import Note, Place, render
+from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -32,10 +35,11 @@ _WIDTH = 100
 @click.command(
     "show",
     short_help="A waypoint: its note, its state, what came since.",
-    epilog="Keys of --json: run, status, goal, folder (its absolute path), waypoint, time, lane, "
-    "parent, by, adapter, note (a text, or the fields of a structured note), state (with tags for "
-    "what JSON cannot hold), since [time, kind, lane, name, text]. For a run without a waypoint: "
-    "waypoint is 0, and the fields up to state are null.",
+    epilog="Keys of --json: run, status, goal, origin, folder (its absolute path), waypoint, time, "
+    "lane, parent, by, adapter, note (a text, or the fields of a structured note), state (with tags "
+    "for what JSON cannot hold), since [time, kind, lane, name, text], and "
+    "where there are any, effects (steps without an end) and questions (open ones). For a run "
+    "without a waypoint: waypoint is 0, and the fields up to state are null.",
 )
 @click.argument("run", shell_complete=_runs.complete)
 @click.option("--state", "only_state", is_flag=True, help="Print the exact state alone, as JSON.")
@@ -70,7 +74,7 @@ def show_(session: Session, run: str, only_state: bool, raw: bool, as_json: bool
         _out.print_json(_tree(store, named.run_id, trail, shown, since))
     else:
         exact = f"{session.called} show {quote(f'{named.run_id}@{number}')} --state"
-        _out.line(_text(store, named.run_id, shown, since, exact, raw=raw))
+        _out.line(_text(store, named.run_id, shown, since, exact, trail, raw=raw))
     for problem in trail.damage:
         _out.note(f"Warning: {problem} `caravanserai verify` tells more.")
 
@@ -81,20 +85,22 @@ def _text(
     shown: Waypoint | None,
     since: list[Record],
     exact: str,
+    trail: Trail,
     *,
     raw: bool,
 ) -> str:
     clean = str if raw else visible
-    said = tuple(text for r in since if r.kind == "entry" and (text := r.head.get("say")))
+    said, pending = behind(trail, shown.number if shown else 0, since)
+    at = Place(run_id, pending)
     if shown is None:
-        parts = ["no waypoint yet", *_goal(store, run_id)]
-        if said:
-            parts.append(_body(0, "", Note(""), said))
+        parts = ["no waypoint yet", *_about(store, run_id)]
+        if said or pending != NOTHING:
+            parts.append(_body(0, "", Note(""), said, at))
     else:
         note = shown.note
-        parts = [f"waypoint {shown.number}", *_goal(store, run_id, note.goal)]
-        if said or type(note.to_json()) is not str:
-            parts.append(_body(shown.number, shown.time.isoformat(), note, said))
+        parts = [f"waypoint {shown.number}", *_about(store, run_id, note.goal)]
+        if said or pending != NOTHING or type(note.to_json()) is not str:
+            parts.append(_body(shown.number, shown.time.isoformat(), note, said, at))
         else:
             parts.append(clean(note.summary))
         parts.append(clean(_state(store, run_id, shown.number, exact)))
@@ -107,15 +113,30 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _body(number: int, time: str, note: Note, said: tuple[str, ...]) -> str:
+def behind(trail: Trail, number: int, since: list[Record]) -> tuple[tuple[str, ...], Pending]:
+    """Return what is said of a run since a waypoint, and what is not settled."""
+    point = [r for r in trail.records if r.kind == "waypoint" and r.waypoint == number]
+    pending = from_json(point[0].head.get("pending")) if point else NOTHING
+    lines: list[str] = []
+    for record in since:
+        lines = lines_after(lines, pending, record.head)
+        if record.kind in (*MARKS, "entry") and (line := said_of(record.head)):
+            lines.append(line)
+        pending = pending.after(record.head)
+    return tuple(lines), pending
+
+
+def _body(number: int, time: str, note: Note, said: tuple[str, ...], at: Place) -> str:
     """Render a note without its title line, which the first line of the output stands for."""
-    return render(number, time, note, since=said).partition("\n\n")[2].rstrip("\n")
+    return render(number, time, note, since=said, at=at).partition("\n\n")[2].rstrip("\n")
 
 
-def _goal(store: Store, run_id: str, noted: str | None = None) -> tuple[str, ...]:
-    """Say what the run is for, where that is known and the note does not say the same."""
+def _about(store: Store, run_id: str, noted: str | None = None) -> tuple[str, ...]:
+    """Say what the run is for, where the note does not say the same, and where it comes from."""
     goal = _runs.goal(store, run_id)
-    return () if goal is None or goal == noted else (f"goal: {_out.cell(goal)}",)
+    told = () if goal is None or goal == noted else (f"goal: {_out.cell(goal)}",)
+    origin = _runs.origin_text(_runs.origin(store, run_id))
+    return (*told, origin) if origin else told
 
 
 def _state(store: Store, run_id: str, number: int, exact: str) -> str:
@@ -148,6 +169,7 @@ def _tree(
         "run": run_id,
         "status": trail.status,
         "goal": _runs.goal(store, run_id),
+        "origin": _runs.origin(store, run_id),
         "folder": _runs.folder_of(store, run_id),
         "waypoint": shown.number if shown else 0,
         "time": shown.time.astimezone(UTC).isoformat() if shown else None,
@@ -158,6 +180,7 @@ def _tree(
         "note": shown.note.to_json() if shown else None,
         "state": _runs.raw_state(store, run_id, shown.number) if shown else None,
         "since": [event(record) for record in since if told(record)],
+        **behind(trail, shown.number if shown else 0, since)[1].to_json(),
     }
     return tree
 
@@ -192,9 +215,24 @@ def happened(record: Record) -> str:
         return (
             f"failed: {head.get('error', '')}" if failed else str(head.get("outcome", "finished"))
         )
+    if record.kind in MARKS:
+        return marked(head)
     if record.kind != "entry":
         return record.kind
     if "remark" in head:
         return f"remark: {head['remark']}"
     name, said = str(head.get("name", "entry")), head.get("say")
     return str(said) if said else name
+
+
+def marked(head: dict[str, Any]) -> str:
+    """Return a record of a step, a question or an answer as one sentence."""
+    if head["kind"] == "question":
+        return f"{head.get('question')} asked: {head.get('text', '')}".partition("\n")[0]
+    line = said_of(head)
+    if line is not None:
+        return line.removesuffix(", no result yet")
+    if head.get("what") == "fresh":
+        return "begun afresh: earlier steps and answers do not count"
+    told = {"uncertain": "never reported back", "unrecorded": "ended, its result was not kept"}
+    return f"{head.get('label')}: {told.get(str(head.get('what')), 'a step')}"

@@ -13,6 +13,7 @@ from caravanserai_core import repair as repairing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
+from caravanserai_core.leaks import leaks
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
 from caravanserai_core.stores import FileStore
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     epilog="Keys of --json: store, damaged, runs [run, damaged, records, waypoints, findings "
     "[level, where, offset, waypoint, what]]. The level is damage, torn (an append that was never "
     "acknowledged), edited or note. Exit code 4 if anything is damaged. With --repair: store, run, "
-    "repaired, kept, lost, aside; exit code 0.",
+    "repaired, kept, lost, aside; exit code 0. With --secrets: store, found [path, offset, what, "
+    "declared]; exit code 1 if anything is found.",
 )
 @click.argument("run", required=False, shell_complete=_runs.complete)
 @click.option(
@@ -39,18 +41,32 @@ if TYPE_CHECKING:
     help="Keep what still loads of RUN, set the rest aside, and let it go on. Asks first.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Repair without asking.")
+@click.option(
+    "--secrets",
+    is_flag=True,
+    help="Look for secrets in every file instead: values of this environment, and likely ones.",
+)
 @json_option
 @common_options
 @click.pass_obj
-def verify_(session: Session, run: str | None, repair: bool, yes: bool, as_json: bool) -> None:
+def verify_(
+    session: Session, run: str | None, repair: bool, yes: bool, secrets: bool, as_json: bool
+) -> None:
     """Check RUN, or all runs, completely: every byte, sum, patch and note. Nothing is changed.
 
     A note that somebody edited is reported and is no damage: the journal has it as it was.
 
     With --repair, a damaged RUN is written anew with every waypoint that still loads. The damaged
     segments stay beside it, and so do the notes of lost waypoints.
+
+    With --secrets, every byte of every file is searched for the secrets that this environment
+    names, as they are, escaped, as base64 or percent-encoded, and for what looks like one. Said is
+    where, and never what.
     """
     store = session.store
+    if secrets:
+        _secrets(store, run, as_json)
+        return
     if repair:
         _repair(store, run, yes, as_json)
         return
@@ -89,6 +105,23 @@ def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
         beside = f" The damaged part stays beside it: {', '.join(aside)}." if aside else ""
         name = _out.cell(run_id)
         _out.line(f"{name}: repaired. {len(done.kept)} waypoint(s) kept, {lost}.{beside}")
+
+
+def _secrets(store: Store, run: str | None, as_json: bool) -> None:
+    if not isinstance(store, FileStore):
+        raise UsageError("--secrets reads the files of a store, and this one has none.")
+    run_id = None if run is None else _runs.find(store, run, prefix=False).run_id
+    found = list(leaks(store, run_id))
+    if as_json:
+        _out.print_json({"store": store.url, "found": [leak._asdict() for leak in found]})
+    for leak in () if as_json else found:
+        at = "in its name" if leak.offset is None else f"byte {leak.offset}"
+        what = f"the secret {leak.what}" if leak.declared else f"possibly a secret: {leak.what}"
+        _out.line(f"{_out.cell(leak.path)}, {at}: {what}")
+    if not found and not as_json:
+        _out.line("no secret found")
+    if found:
+        click.get_current_context().exit(1)
 
 
 def _print_to_person(report: Report) -> None:

@@ -8,8 +8,9 @@ in the same order - or `UnserialisableState` before anything is written.
 What JSON cannot hold is tagged, readably: `{"$tuple": [1, 2]}`. `_scan` finds out whether orjson
 may write a value as it is; if not, `_plain` puts the tags in. `_tags`, `_values`, `_numpy`,
 `_program`, `_pydantic` and `_compact` know the types, `_types` the names, `_decode` the way back
-(`_written`: whether JSON may be trusted), `_memo` for many states at once. `_share` writes a list
-that stands in a state twice only once.
+(`_written`: whether JSON may be trusted; `_unfit`: what no longer fits), `_memo` for many states
+at once. `_share` writes a list that stands in a state twice only once. `_secret` puts references in
+the place of declared secrets.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from caravanserai_core.codec import _scan, _share, _types
+from caravanserai_core.codec import _scan, _secret, _share, _types
 from caravanserai_core.codec._decode import decode_tree, parse
 from caravanserai_core.codec._fault import Fault
 from caravanserai_core.codec._memo import Decoder
 from caravanserai_core.codec._plain import Plain
+from caravanserai_core.codec._secret import displayed
 from caravanserai_core.codec._share import Shared, at, unshare
 from caravanserai_core.codec._types import register_codec, register_model, register_type
+from caravanserai_core.codec._unfit import Unfit
 from caravanserai_core.errors import UnserialisableState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -38,9 +41,11 @@ __all__ = [
     "Decoder",
     "Encoded",
     "Shared",
+    "Unfit",
     "at",
     "decode",
     "decode_tree",
+    "displayed",
     "encode",
     "expand",
     "parse",
@@ -84,11 +89,12 @@ class Encoded(NamedTuple):
     shared: tuple[str, ...] = ()
 
 
-def encode(value: object) -> Encoded:
+def encode(value: object, *, copied: bool = False) -> Encoded:
     """Write a value as JSON.
 
     Args:
         value: any value of the kinds that the package's documentation lists.
+        copied: it stands on the same disk already; secrets in it stay as they are.
 
     A state that other threads change while it is saved is not a consistent snapshot: each
     container may be of another moment, and a tuple that takes the place of a list between two
@@ -100,8 +106,10 @@ def encode(value: object) -> Encoded:
 
     Raises:
         UnserialisableState: if the value cannot be kept exactly; the message says where and why.
+            `SecretFound` where it holds a declared secret in a form that cannot be kept.
     """
-    return Encoded(*_encode(value, lambda tree, dumps: dumps(tree), whole=False))
+    guard = _secret.Guard(copied=copied)
+    return Encoded(*_encode(value, lambda tree, dumps: dumps(tree), guard, whole=False))
 
 
 def decode(
@@ -131,7 +139,9 @@ def decode(
 
 
 def pieces(
-    value: object, build: Callable[[object, Callable[[object], bytes]], T]
+    value: object,
+    build: Callable[[object, Callable[[object], bytes]], T],
+    searched: Iterable[bytes] = (),
 ) -> tuple[T, bool, tuple[str, ...]]:
     """Encode a value container by container.
 
@@ -149,7 +159,9 @@ def pieces(
         value: the value.
         build: called with a tree and a function that encodes any part of it to JSON. The
             bytes of a list, and of a dict whose keys are all exact str, are those of its parts,
-            joined in the way of JSON; any other part must be encoded as a whole.
+            joined in the way of JSON; any other part must be encoded as a whole. So must a dict
+            with a key that is `secret_key`.
+        searched: parts that were encoded earlier, when the same secrets were declared.
 
     Returns:
         What `build` has returned, whether the JSON holds tags, and the paths of the lists that
@@ -158,11 +170,30 @@ def pieces(
     Raises:
         UnserialisableState: if the value cannot be kept exactly.
     """
-    return _encode(value, build, whole=True)
+    return _encode(value, build, _secret.Guard(searched), whole=True)
 
 
 def _encode(
-    value: object, build: Callable[[object, Callable[[object], bytes]], T], *, whole: bool
+    value: object,
+    build: Callable[[object, Callable[[object], bytes]], T],
+    guard: _secret.Guard,
+    *,
+    whole: bool,
+) -> tuple[T, bool, tuple[str, ...]]:
+    """Encode a value and say what looks like a secret; `whole`: see `_built`."""
+    done = _built(value, build, guard, whole=whole)
+    if guard.suspect:
+        plain = Plain(_types.Session(), _dumps, checked=True)
+        _secret.tell(plain.dumps(plain.encode(value)), guard.likely)
+    return done
+
+
+def _built(
+    value: object,
+    build: Callable[[object, Callable[[object], bytes]], T],
+    guard: _secret.Guard,
+    *,
+    whole: bool,
 ) -> tuple[T, bool, tuple[str, ...]]:
     """Encode a value; `whole`: what its references mean must be in it."""
     session = _types.Session()
@@ -171,15 +202,18 @@ def _encode(
     try:
         try:
             if not _scan.trapped(value):
-                return build(value, _dumps), False, ()
+                return build(value, guard.over(_dumps)), guard.rewrote, ()
         except _FOUND:
             pass
         try:
-            return _explicitly(value, build, Plain(session, _dumps, checked=False), whole)
+            return _explicitly(value, build, Plain(session, _dumps, checked=False), guard, whole)
         except _FOUND:
             pass
         # Now with all checks: this run either succeeds or knows the path of what is in the way.
-        return _explicitly(value, build, Plain(session, _dumps, checked=True), whole)
+        return _explicitly(value, build, Plain(session, _dumps, checked=True), guard, whole)
+    except _secret.Refused:
+        plain = Plain(session, _dumps, checked=True)
+        raise _secret.locate(plain.dumps(plain.encode(value))) from None
     except _Trap as trap:
         raise UnserialisableState(f"$: cannot be written as JSON: {trap.__cause__}") from None
     finally:
@@ -190,12 +224,14 @@ def _explicitly(
     value: object,
     build: Callable[[object, Callable[[object], bytes]], T],
     plain: Plain,
+    guard: _secret.Guard,
     whole: bool,
 ) -> tuple[T, bool, tuple[str, ...]]:
     tree = plain.encode(value)
     if whole and plain.shared:
         _share.verify(value, plain.shared)
-    return build(tree, plain.dumps), plain.tagged, tuple(sorted(plain.shared))
+    built = build(tree, guard.over(plain.dumps))
+    return built, plain.tagged or guard.rewrote, tuple(sorted(plain.shared))
 
 
 def _dumps(part: object) -> bytes:

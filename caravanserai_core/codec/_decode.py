@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from caravanserai_core.codec import _numpy, _share, _types
+from caravanserai_core.codec import _numpy, _secret, _share, _types, _unfit
 from caravanserai_core.codec._fault import Fault, clean, step
 from caravanserai_core.codec._strict import Malformed
 from caravanserai_core.codec._tags import READERS
@@ -43,12 +43,15 @@ class _Local(threading.local):
     """What the references in the tree that this thread decodes may mean."""
 
     targets: Mapping[str, list[Any]] | None = None
+    # Whether an object that does not fit its type comes as an `Unfit`.
+    lenient = False
 
 
 _local = _Local()
 
 _READERS = {
     **READERS,
+    **_secret.READERS,
     "$ndarray": _numpy.read_array,
     "$npscalar": _numpy.read_scalar,
     "$object": _types.read_object,
@@ -133,6 +136,8 @@ def decode_tree(
     tree: object,
     shared: Collection[str] = (),
     targets: Mapping[str, list[Any]] | None = None,
+    *,
+    lenient: bool = False,
 ) -> object:
     """Turn the tags of a JSON tree back into values.
 
@@ -140,6 +145,7 @@ def decode_tree(
         tree: as `parse` gives it; it is changed in place and must not be used afterwards.
         shared: the lists that its references may mean, as its record's head names them.
         targets: these lists by path, decoded; None: they are in this tree.
+        lenient: an object that the program's type no longer fits comes as an `Unfit`.
 
     Returns:
         The value that was encoded. A list that was written as a reference holds the same
@@ -151,16 +157,16 @@ def decode_tree(
     """
     if type(tree) is not dict and type(tree) is not list:
         return tree
-    outer = _local.targets
+    outer = _local.targets, _local.lenient
     try:
-        _local.targets = targets
+        _local.targets, _local.lenient = targets, lenient
         if shared and targets is None:
             return _walk_sharing(tree, shared)
         return _walk(tree)
     except (Fault, RecursionError) as problem:
         error, cause = public(problem)
     finally:
-        _local.targets = outer
+        _local.targets, _local.lenient = outer
     raise error from cause
 
 
@@ -251,10 +257,21 @@ def untag(tag: str, content: Any) -> Any:
         read = compact.rebuild
     try:
         return read(content)
-    except (Fault, RecursionError):
+    except RecursionError:
         raise
+    except Fault:
+        unfit = _in_its_place(tag, content) if _local.lenient else None
+        if unfit is None:
+            raise
+        return unfit
     except Exception as error:
         raise Fault(f"malformed {tag}: {_why(error)}", SchemaMismatch) from error
+
+
+def _in_its_place(tag: str, content: Any) -> _unfit.Unfit | None:
+    if tag == "$object":
+        return _unfit.of_object(content)
+    return _unfit.of_tag(tag, content) if tag in _types.TAGS else None
 
 
 def _unknown(tag: str) -> Fault:

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from caravanserai_core.errors import SchemaMismatch, UnknownType, UnserialisableState
+from caravanserai_core.errors import (
+    SchemaMismatch,
+    SecretChanged,
+    SecretFound,
+    SecretMissing,
+    UnknownType,
+    UnserialisableState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from caravanserai_core.errors import CaravanseraiError
 
-__all__ = ["PAIR_TAGS", "Fault", "clean", "step", "type_name"]
+__all__ = ["PAIR_TAGS", "Fault", "clean", "secret_refused", "step", "type_name"]
 
 PAIR_TAGS = frozenset({"$dict", "$ordereddict", "$counter", "$defaultdict"})
 """Tags whose content is a list of [key, value]."""
@@ -31,7 +38,7 @@ class Fault(Exception):
     Attributes:
         problem: what is wrong and what to do, without the path and without any value.
         error: the public error that it becomes.
-        name: the stored name of a type, for `UnknownType`.
+        name: the stored name of a type, for `UnknownType`; the name of a secret.
         steps: the path from the inside out.
     """
 
@@ -73,6 +80,8 @@ class Fault(Exception):
         elif tag == "$same":
             if len(steps) >= 2 and steps[-1] == ".then" and isinstance(content, dict):
                 steps[-2:] = [f"[{content['first'] + int(steps[-2][1:-1])}]"]
+        elif tag == "$text":
+            del steps[-1:]
         elif "." in tag and steps and steps[-1] in _ASIDE:
             del steps[-1]
 
@@ -94,7 +103,20 @@ class Fault(Exception):
             return UnknownType(message, path=path, type_name=self.name)
         if issubclass(self.error, SchemaMismatch):
             return SchemaMismatch(message, path=path)
+        if issubclass(self.error, (SecretFound, SecretMissing, SecretChanged)):
+            return self.error(message, path=path, name=self.name)
         return UnserialisableState(message, path=path)
+
+
+def secret_refused(source: str) -> Fault:
+    """Why a value that holds a declared secret is not kept."""
+    return Fault(
+        f"holds the secret {source} as base64 or percent-encoded, or in bytes, and a reference "
+        "could not bring that back; keep the secret as a text, or make what holds it anew when it "
+        "is needed",
+        SecretFound,
+        source,
+    )
 
 
 def clean(text: str, longest: int = _LONGEST) -> str:

@@ -7,7 +7,8 @@ import types
 import uuid
 from typing import TYPE_CHECKING
 
-from caravanserai_core.codec._fault import Fault, type_name
+from caravanserai_core.codec._fault import Fault, clean, type_name
+from caravanserai_core.codec._unfit import Unfit
 
 if TYPE_CHECKING:
     from typing import Any
@@ -32,14 +33,14 @@ def is_secret(cls: type) -> bool:
 
 def refusal(value: Any, cls: type) -> Fault:
     """Why an object of this exact class is not kept."""
-    return Fault(f"the type {type_name(cls)} {_advice(value, cls)}")
+    return Fault(f"the type {type_name(cls)} {_advice(value)}")
 
 
-def _advice(value: object, cls: type) -> str:
-    if is_secret(cls):
+def _advice(value: object) -> str:
+    if isinstance(value, Unfit):
         return (
-            "is a secret and is not written to a file; store a reference to it, such as the name "
-            "of the environment variable, and fetch it when it is needed"
+            f"stands for a {clean(value.type_name)} that no longer fits its type; a migration has "
+            "to put something else in its place"
         )
     if isinstance(value, _PLACES):
         return (

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from caravanserai_core import secrets
+from caravanserai_core.codec._fault import secret_refused
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -36,7 +39,19 @@ def read_items(content: object) -> list[Any]:
 
 
 def base64_text(data: bytes) -> str:
-    """Bytes as base64 with padding (RFC 4648 section 4)."""
+    """Bytes as base64 with padding (RFC 4648 section 4).
+
+    Raises:
+        Fault: they hold a declared secret. Once they are base64, one that is encoded in them
+            could not be found.
+    """
+    found = secrets.current()
+    if found.among(data):
+        raise secret_refused(next(found.places(data))[1].source)
+    return _base64(data)
+
+
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
@@ -44,5 +59,5 @@ def base64_bytes(content: object) -> bytes:
     """The reverse of `base64_text`; any other spelling of the same bytes is refused."""
     text = read_text(content)
     data = base64.b64decode(text, validate=True)
-    strict(base64_text(data) == text, "not base64 as it is written here")
+    strict(_base64(data) == text, "not base64 as it is written here")
     return data

@@ -15,7 +15,7 @@ import weakref
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from caravanserai_core.codec import _program, _tags, _values
+from caravanserai_core.codec import _program, _secret, _tags, _values
 from caravanserai_core.codec._fault import Fault, clean, type_name
 from caravanserai_core.codec._refuse import is_secret
 from caravanserai_core.codec._strict import strict
@@ -290,6 +290,8 @@ def _late(cls: type) -> Callable[[Any], dict[str, Any]] | None:
     module, write = _values.LATE.get(name, ("", None))
     if write is not None and getattr(sys.modules.get(module), name, None) is cls:
         return write
+    if is_secret(cls):
+        return _secret.wrapper(cls)
     if "numpy" in sys.modules:
         from caravanserai_core.codec import _numpy
 

@@ -16,8 +16,9 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     """Return the store at an address.
 
     Args:
-        address: a store (returned as it is), a folder, a URL (`file:///…`), or None for the
-            environment variable CARAVANSERAI_STORE, else the folder `.caravanserai` here.
+        address: a store (returned as it is), a folder, a URL (`file:///…`, with `?keep=50` for
+            runs that keep their newest 50 waypoints), or None for the environment variable
+            CARAVANSERAI_STORE, else the folder `.caravanserai` here.
 
     Raises:
         UsageError: the URL names no kind of store that is known.
@@ -35,5 +36,16 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     if scheme == "file":
         from urllib.parse import unquote
 
-        return FileStore(unquote(rest.removeprefix("localhost")))
+        path, _, query = rest.removeprefix("localhost").partition("?")
+        return FileStore(unquote(path), keep=_kept(text, query))
     raise UsageError(f"no store for {scheme}:// in this version. Use a folder, or a file:// URL.")
+
+
+def _kept(address: str, query: str) -> int | None:
+    """Return what `?keep=50` of a store's URL says, None where there is no such thing."""
+    if not query:
+        return None
+    name, _, value = query.partition("=")
+    if name != "keep" or not (value.isascii() and value.isdigit()):
+        raise UsageError(f"{address}: a file:// URL takes ?keep=NUMBER, and nothing else")
+    return int(value)

@@ -5,7 +5,8 @@
         ├── journal-1.jsonl           the records; segments are numbered, most runs have one
         ├── waypoint-1.md …           notes
         ├── latest.md                 the newest note, and what began since
-        └── lock                      held during an append; holds the segments a sync failed in
+        ├── lock                      held during an append; holds the segments a sync failed in
+        └── lease                     locked by who works on the run, if anybody does
 
 An append is one write and one data sync under the lock. See docs/architecture.md for the order
 of calls and what a crash between any two of them leaves behind.
@@ -19,17 +20,30 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused
+from caravanserai_core.errors import JournalDamaged, StoreFailed, StoreRefused, UsageError
 from caravanserai_core.names import folder_name
 from caravanserai_core.quoting import visible
-from caravanserai_core.stores import _folder, _legacy
+from caravanserai_core.stores import _folder, _lease, _legacy
 from caravanserai_core.stores._lock import RunLock
 from caravanserai_core.stores._notes import write_notes
 from caravanserai_core.stores._reader import RunReader
 from caravanserai_core.stores._replacer import RunReplacer
 from caravanserai_core.stores._seam import READ, Files
 from caravanserai_core.stores._segments import segment_path
-from caravanserai_core.stores.base import Appended, Bad, Listed, Recent, Sealed, Shown, Store, Tail
+from caravanserai_core.stores.base import (
+    ANY_EPOCH,
+    Appended,
+    Bad,
+    Hold,
+    Holder,
+    Listed,
+    Recent,
+    Sealed,
+    Shown,
+    Store,
+    Tail,
+    busy_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -56,6 +70,8 @@ class FileStore(Store):
     Args:
         root: the store's folder; made on first use.
         timeout: seconds to wait for another process that is writing the same run.
+        keep: how many of the newest waypoints of each run stay; None: all. A run is pruned each
+            time that so many were added, and holds twice as many at most.
         files: the system calls; tests replace them.
     """
 
@@ -64,10 +80,14 @@ class FileStore(Store):
         root: str | os.PathLike[str] = ".caravanserai",
         *,
         timeout: float = 20.0,
+        keep: int | None = None,
         files: Files | None = None,
     ) -> None:
+        if keep is not None and (type(keep) is not int or keep < 1):
+            raise UsageError(f"keep= takes a number of waypoints from 1, not {keep!r}")
         self.root = os.path.abspath(os.fspath(root))
         self.timeout = timeout
+        self.keep = keep
         self._files = files or Files()
         self._key: tuple[str, str] | None = None
 
@@ -76,7 +96,11 @@ class FileStore(Store):
 
     @property
     def url(self) -> str:
-        return self.root
+        if self.keep is None:
+            return self.root
+        from urllib.parse import quote
+
+        return f"file://{quote(self.root)}?keep={self.keep}"
 
     @property
     def key(self) -> object:
@@ -136,10 +160,7 @@ class FileStore(Store):
     ) -> Appended:
         """Do work on a run's folder under its lock; make both for a writer that knows no run."""
         path = self.folder(run_id)
-        if known is None:
-            _folder.refuse_network(self.root)
-            if not _folder.check_run_folder(self._files, path):
-                _folder.make_folders(self._files, self.root, path)
+        self._prepare(path, known)
         try:
             lock = RunLock(self._files, self.root, path, self.timeout, create=known is None)
             with lock as fd:
@@ -148,6 +169,52 @@ class FileStore(Store):
             # The run was deleted since `known`: the writer has to decide, with nothing there.
             sealed = seal(None, None)
             raise AssertionError(f"seal went on after a deletion: {sealed!r}") from None
+
+    def _prepare(self, path: str, known: Tail | None) -> None:
+        if known is None:
+            _folder.refuse_network(self.root)
+            if not _folder.check_run_folder(self._files, path):
+                _folder.make_folders(self._files, self.root, path)
+
+    def hold(self, run_id: str, known: Tail | None, holder: Holder) -> Hold | None:
+        path = self.folder(run_id)
+        self._prepare(path, known)
+        try:
+            lock = RunLock(self._files, self.root, path, self.timeout, create=known is None)
+            with lock as fd:
+                if not RunReplacer(self._files, path, lock.size).ends_with(fd, known):
+                    return None
+                return _lease.take(self._files, path, run_id, holder)
+        except FileNotFoundError:
+            return None  # it was deleted
+
+    def take_over(
+        self,
+        run_id: str,
+        known: Tail | None,
+        holder: Holder,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> tuple[Appended, Hold]:
+        path = self.folder(run_id)
+        holds: list[Hold] = []
+
+        def work(writer: RunReplacer, lock: int) -> Appended:
+            appended, hold = _lease.take_away(
+                self._files,
+                path,
+                lambda: writer.append(lock, known, ANY_EPOCH, seal, sync=True),
+                lambda appended: holder._replace(epoch=appended.tail.epoch),
+            )
+            holds.append(hold)
+            return appended
+
+        return self._write(run_id, known, seal, work), holds[0]
+
+    def holder(self, run_id: str) -> Holder | None:
+        path = self.folder(run_id)
+        if not _folder.check_run_folder(self._files, path):
+            return None
+        return _lease.holder_of(self._files, path)
 
     def sync(self, run_id: str, tail: Tail) -> None:
         path = self.folder(run_id)
@@ -268,18 +335,21 @@ class FileStore(Store):
         gone = False
         with _folder.typed("the run cannot be deleted", path):
             if _folder.check_run_folder(self._files, path):
-                gone = self._take_away(path, lock=True)
+                gone = self._take_away(path, run_id)
             if old is not None and old.path != path:
-                gone = self._take_away(old.path, lock=False) or gone
+                gone = self._take_away(old.path, None) or gone
             self._sweep()
         return gone
 
-    def _take_away(self, path: str, *, lock: bool) -> bool:
-        """Give the folder another name, which is the deletion."""
+    def _take_away(self, path: str, run_id: str | None) -> bool:
+        """Give the folder another name, which is the deletion; without a run no lock is needed."""
         hidden = f"{self.root}/{_DELETED}{os.urandom(8).hex()}"
         try:
-            if lock:
+            if run_id is not None:
                 with RunLock(self._files, self.root, path, self.timeout, create=False):
+                    holder = _lease.held_elsewhere(self._files, path)
+                    if holder is not None:
+                        raise busy_error(run_id, holder)
                     # The lock goes along, still held: whoever waits for it sees then that it
                     # no longer has its name, and nobody can make another one before.
                     self._files.rename(path, hidden)

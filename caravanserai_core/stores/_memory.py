@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,12 @@ from caravanserai_core.errors import StaleWriter
 from caravanserai_core.names import folder_name
 from caravanserai_core.records import Record, parse
 from caravanserai_core.stores.base import (
+    ANY_EPOCH,
     SELF,
     Appended,
     Bad,
+    Hold,
+    Holder,
     Listed,
     Recent,
     Sealed,
@@ -19,6 +23,7 @@ from caravanserai_core.stores.base import (
     Store,
     Tail,
     Within,
+    busy_error,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +36,11 @@ class MemoryStore(Store):
     """Runs that live as long as this object. The same promises, but for the disk."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lines: dict[str, list[bytes]] = {}
         self._tails: dict[str, Tail] = {}
         self._notes: dict[str, dict[str, str]] = {}
+        self._holds: dict[str, _MemoryHold] = {}
 
     @property
     def url(self) -> str:
@@ -88,6 +94,41 @@ class MemoryStore(Store):
             if sealed.shown is not None:
                 self._show(run_id, sealed.shown)
             return Appended(self._tails[run_id], places)
+
+    def hold(self, run_id: str, known: Tail | None, holder: Holder) -> Hold | None:
+        with self._lock:
+            if self._tails.get(run_id) != known:
+                return None
+            before = self.holder(run_id)
+            if before is not None:
+                raise busy_error(run_id, before)
+            return self._held(run_id, holder)
+
+    def take_over(
+        self,
+        run_id: str,
+        known: Tail | None,
+        holder: Holder,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> tuple[Appended, Hold]:
+        with self._lock:
+            appended = self.append(run_id, known, ANY_EPOCH, seal)
+            return appended, self._held(run_id, holder._replace(epoch=appended.tail.epoch))
+
+    def holder(self, run_id: str) -> Holder | None:
+        held = self._holds.get(run_id)
+        # A forked child has a copy of these runs, and nothing that its parent holds.
+        return held.holder if held is not None and held.pid == os.getpid() else None
+
+    def _held(self, run_id: str, holder: Holder) -> Hold:
+        held = self._holds[run_id] = _MemoryHold(self, run_id, holder)
+        return held
+
+    def release(self, run_id: str, hold: Hold) -> None:
+        """Forget a lease, if it is still the one that counts."""
+        with self._lock:
+            if self._holds.get(run_id) is hold:
+                del self._holds[run_id]
 
     def mend(self, run_id: str, seal: Salvage, damaged: Container[str]) -> list[str]:
         tail, items = self._tails.get(run_id), self.scan(run_id, bodies=True)
@@ -184,7 +225,21 @@ class MemoryStore(Store):
         with self._lock:
             self._notes.pop(run_id, None)
             self._tails.pop(run_id, None)
+            self._holds.pop(run_id, None)
             return self._lines.pop(run_id, None) is not None
+
+
+class _MemoryHold(Hold):
+    """A lease on a run in memory."""
+
+    def __init__(self, store: MemoryStore, run_id: str, holder: Holder) -> None:
+        self.holder = holder
+        self.pid = os.getpid()
+        self._store = store
+        self._run_id = run_id
+
+    def release(self) -> None:
+        self._store.release(self._run_id, self)
 
 
 def _hint(place: int | None) -> bytes:

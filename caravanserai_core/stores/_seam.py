@@ -33,8 +33,26 @@ if sys.platform == "win32":
         os.lseek(fd, 0, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
+    _OWNED = 1 << 30  # behind the content: others could not read a locked byte
+
+    def _own(fd: int) -> bool:
+        os.lseek(fd, _OWNED, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _owner(fd: int) -> int | None:
+        if not _own(fd):
+            return 0
+        os.lseek(fd, _OWNED, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+        return None
+
 else:
     import fcntl
+    import struct
 
     def _read(fd: int, size: int, offset: int) -> bytes:
         return os.pread(fd, size, offset)
@@ -62,6 +80,27 @@ else:
         # By name and not by closing: a forked child may still have the file open.
         fcntl.flock(fd, fcntl.LOCK_UN)
 
+    def _own(fd: int) -> bool:
+        # A record lock: the process's own. A forked child has no part in it, so it ends with the
+        # process; a flock would live on in the child.
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def _owner(fd: int) -> int | None:
+        # struct flock: fcntl(2) of Linux; of macOS and the BSDs, whose further members are unused.
+        if sys.platform == "linux":
+            ask = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("hhqqi", fcntl.fcntl(fd, fcntl.F_GETLK, ask))
+        else:
+            ask = struct.pack("qqihh", 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            _, _, pid, kind, _ = struct.unpack("qqihh", fcntl.fcntl(fd, fcntl.F_GETLK, ask))
+        return None if kind == fcntl.F_UNLCK else int(pid)
+
 
 # No link is ever followed, and no child process inherits a descriptor.
 _ALWAYS = (
@@ -78,6 +117,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 # One call reads at most 2 GiB on Linux; below that only the end of a file makes it short.
 _LARGE = 1 << 30
 LOCK = os.O_RDWR | os.O_APPEND | os.O_CREAT | _ALWAYS
+LEASE = os.O_RDWR | os.O_CREAT | _ALWAYS
 
 
 class Files:
@@ -132,3 +172,14 @@ class Files:
     def unlock(self, fd: int) -> None:
         """Give the lock back."""
         _unlock(fd)
+
+    def own(self, fd: int) -> bool:
+        """Make this process the owner of an open file if no other process is.
+
+        Until any descriptor of that file is closed in this process, or the process ends.
+        """
+        return _own(fd)
+
+    def owner(self, fd: int) -> int | None:
+        """Return the pid of the process that owns an open file, or None; 0 where it is unseen."""
+        return _owner(fd)

@@ -104,6 +104,14 @@ class RunWriter(RunSettler):
             if fd >= 0:
                 close(self.files, fd)
 
+    def ends_with(self, lock: int, known: Tail | None) -> bool:
+        """Say whether `known` is still the end. `lock` is the open, locked lock file."""
+        with typed("the journal cannot be read", self.path):
+            fd, _, news = self._find(lock, known)
+        if fd >= 0:
+            close(self.files, fd)
+        return news is not None and not news
+
     def put_notes(self, lock: int, known: Tail, notes: Mapping[str, str], latest: Shown) -> None:
         """Write notes that waited; see `Store.put_notes`. `lock` is the open, locked lock file."""
         fd, _, news = self._find(lock, known)

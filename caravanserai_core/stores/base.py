@@ -10,6 +10,9 @@ them beyond their heads. What it promises:
   given what came since and decides. Two writers never put two records under one number.
 * **Fenced.** A writer whose epoch is lower than the journal's is refused with `StaleWriter`,
   before `seal` is called, and nothing of its append is written.
+* **One owner, if it says so.** `hold` gives a run to one process at a time, as long as that lives;
+  `take_over` takes it from a living one, on purpose, and raises the epoch. Neither is needed to
+  append: a writer without a lease gives `ANY_EPOCH`, and notices others by their waypoints.
 * **Durable.** When `append` returns, a crash of the machine does not lose it - unless it was asked
   not to wait for that (`sync=False`): then a crash of the process does not, and a crash of the
   machine may, until `sync` or any later append of that run has returned.
@@ -28,10 +31,11 @@ the lock. `seal` must therefore be callable more than once.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from caravanserai_core.errors import JournalDamaged
+from caravanserai_core.errors import JournalDamaged, RunBusy
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -43,6 +47,10 @@ if TYPE_CHECKING:
 
 SELF: Final = object()
 """A line whose `loc` is its own place."""
+
+
+ANY_EPOCH: Final = 1 << 62
+"""The epoch of a writer that holds no lease: it is never stale."""
 
 
 class Within(NamedTuple):
@@ -220,11 +228,63 @@ class Listed(NamedTuple):
     legacy: bool = False
 
 
+class Holder(NamedTuple):
+    """Who works on a run.
+
+    Attributes:
+        host: name of the machine, "" where that is not known.
+        pid: process id there, 0 where that is not known.
+        since: when it began, ISO 8601 in UTC, "" where that is not known.
+        epoch: the epoch under which it writes.
+        by: nonce of the process.
+    """
+
+    host: str
+    pid: int
+    since: str
+    epoch: int
+    by: str
+
+
+def host_name() -> str:
+    """Return the name of this machine."""
+    return os.uname().nodename if hasattr(os, "uname") else ""
+
+
+def busy_error(run_id: str, holder: Holder) -> RunBusy:
+    """Build the error for a run that a living process holds."""
+    who = f"process {holder.pid}" if holder.pid else "another process"
+    if holder.host:
+        who += f" on {visible(holder.host)}"
+    if holder.since:
+        who += f", since {visible(holder.since[:19])} UTC"
+    return RunBusy(
+        f"run {visible(run_id)} is being worked on by {who}. Wait until that has ended, or end it. "
+        "To take the run over from it on purpose: takeover=True, or `caravanserai resume "
+        "--take-over`; what it writes after that is refused.",
+        run_id=run_id,
+        host=holder.host,
+        pid=holder.pid,
+        since=holder.since,
+    )
+
+
+class Hold(ABC):
+    """A lease: its process works on a run until this is released, or until the process ends."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the run back; nothing is to be done where somebody took it over, or again."""
+
+
 class Store(ABC):
     """Where journals live. See the module's docstring for what every store promises."""
 
     max_chain: int | None = None
     """Most records that a reader may need for one state; None: bounded by bytes alone."""
+
+    keep: int | None = None
+    """How many of the newest waypoints of each run stay; None: all. Runs prune themselves."""
 
     @property
     @abstractmethod
@@ -335,6 +395,63 @@ class Store(ABC):
             StoreFailed, StoreBusy, StoreRefused: nothing was changed.
         """
 
+    @abstractmethod
+    def hold(self, run_id: str, known: Tail | None, holder: Holder) -> Hold | None:
+        """Become the one who works on a run, if nobody does.
+
+        The lease is this process's until it is released, and no longer than the process lives: a
+        store on one machine sees at once that its owner is dead, by whatever end, and takes no
+        process id and no clock as proof of life. A forked child does not hold what its parent
+        holds. Nothing is written to the journal, and nothing is synced but the folder of a run
+        that is new.
+
+        What keeps two owners apart in the end is not this but the epoch: see `take_over`.
+
+        Args:
+            run_id: the run; what the lease needs is created if it does not exist.
+            known: the tail that its owner is going to write after, or None for a new run.
+            holder: what others are told.
+
+        Returns:
+            The lease, or None where the journal does not end with `known`: look again.
+
+        Raises:
+            RunBusy: it is held, by another process or by this one.
+            StoreFailed, StoreBusy, StoreRefused, JournalDamaged: as `append`.
+        """
+
+    @abstractmethod
+    def take_over(
+        self,
+        run_id: str,
+        known: Tail | None,
+        holder: Holder,
+        seal: Callable[[Tail | None, list[Record] | None], Sealed],
+    ) -> tuple[Appended, Hold]:
+        """Become the one who works on a run, whoever does, and fence who did.
+
+        Args:
+            run_id: the run.
+            known: as in `append`.
+            holder: as in `hold`; its epoch is that of what `seal` returns.
+            seal: as in `append`. The append raises the journal's epoch by one, so that whoever
+                held the run before is a stale writer from now on.
+
+        Returns:
+            What `append` returns, and the lease. If the process dies before that, either nothing
+            has happened, or the old owner is fenced, and nobody or the old owner holds the run.
+
+        Raises:
+            StoreFailed, StoreBusy, StoreRefused, JournalDamaged: as `append`.
+        """
+
+    @abstractmethod
+    def holder(self, run_id: str) -> Holder | None:
+        """Say who works on a run, this process or another living one; None: nobody.
+
+        Changes nothing, costs little, and asks for no run that exists.
+        """
+
     def wants_roll(self, tail: Tail, size: int) -> bool:
         """Say whether a full record of `size` bytes should begin a new segment."""
         return False
@@ -394,6 +511,9 @@ class Store(ABC):
 
         Returns:
             Whether there was anything to remove.
+
+        Raises:
+            RunBusy: another process works on it; nothing was removed.
         """
 
     def place_of(self, run_id: str, record: Record) -> tuple[str, int]:

@@ -21,6 +21,7 @@ cannot vouch for itself. The records are sealed by hand here (`HandWriter`): no 
 from __future__ import annotations
 
 from caravanserai_core.testing._appends import AppendTests
+from caravanserai_core.testing._leases import LeaseTests
 from caravanserai_core.testing._reads import ReadTests
 from caravanserai_core.testing._replaces import ReplaceTests
 from caravanserai_core.testing._writer import HOSTILE_IDS, HandWriter
@@ -28,5 +29,5 @@ from caravanserai_core.testing._writer import HOSTILE_IDS, HandWriter
 __all__ = ["HOSTILE_IDS", "HandWriter", "StoreTests"]
 
 
-class StoreTests(AppendTests, ReplaceTests, ReadTests):
+class StoreTests(AppendTests, LeaseTests, ReplaceTests, ReadTests):
     """Tests that every store passes. A subclass gives the fixture `store` and three methods."""

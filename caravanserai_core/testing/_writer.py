@@ -12,7 +12,7 @@ from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from caravanserai_core.stores.base import Appended, Store, Tail
+    from caravanserai_core.stores.base import Appended, Hold, Holder, Store, Tail
 
     Decide = Callable[[Tail | None, list[Record] | None], None]
 
@@ -155,6 +155,21 @@ class HandWriter:
                 self.stop = appended.places[-1 - back]
                 break
         return appended
+
+    def take_over(self, holder: Holder, *, decide: Decide | None = None) -> Hold:
+        """Take the run over with a `lease` record, under an epoch one above the journal's."""
+
+        def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
+            if decide is not None:
+                decide(tail, news)
+            self.newest = max([self.newest, *(record.waypoint for record in news or ())])
+            self.epoch = (tail.epoch if tail is not None else 1) + 1
+            opening = [self.open()] if tail is None or tail.rolled else []
+            return self._sealed(tail, [*opening, self.draft("lease")], None)
+
+        appended, hold = self.store.take_over(self.run_id, self.known, holder, seal)
+        self.known = appended.tail
+        return hold
 
     def replace(
         self, *drafts: Draft, decide: Decide | None = None, shown: Shown | None = None

@@ -226,7 +226,7 @@ def test_functions_of_the_first_releases_return_nothing_for_an_unknown_run() -> 
     assert list_runs() == []
 
 
-@pytest.mark.parametrize("at", [0, 2, -1, 10**12])
+@pytest.mark.parametrize("at", [0, 2, -2, 10**12])
 def test_unknown_waypoint_is_an_error(at: int) -> None:
     """A number that the run does not have is neither the newest nor the nearest."""
     checkpoint("run", {"n": 1})

@@ -25,6 +25,7 @@ from caravanserai import (
     save,
 )
 from caravanserai_core import journal as journal_module
+from caravanserai_core import known as known_module
 from integration_tests.api.helpers import forget_everything
 from integration_tests.support import ROOT
 
@@ -148,7 +149,7 @@ def test_a_signal_handler_may_save(tmp_path: Path) -> None:
 
 def test_a_save_inside_a_save_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a finaliser or a handler gets in between all the same, it is told, not blocked."""
-    real = journal_module.render
+    real = known_module.Known._render
     seen: list[BaseException] = []
 
     def nested(*args: Any, **kwargs: Any) -> str:
@@ -158,10 +159,10 @@ def test_a_save_inside_a_save_is_refused_at_once(monkeypatch: pytest.MonkeyPatch
             seen.append(error)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(journal_module, "render", nested)
+    monkeypatch.setattr(known_module.Known, "_render", nested)
     save("run", {"n": "outer"})
     assert "signal handler" in str(seen[0])
-    monkeypatch.setattr(journal_module, "render", real)
+    monkeypatch.setattr(known_module.Known, "_render", real)
     assert load("run") == {"n": "outer"}
     assert save("run", {"n": "after"}) == 2
 

@@ -276,7 +276,7 @@ def test_a_new_segment_carries_records_of_unknown_kinds(
     run = open_run("run")
     run.checkpoint({"n": 0})
     journal = journal_for(run.store, "run")
-    for kind in ("question", "pin", "wish"):
+    for kind in ("hint", "pin", "wish"):
         journal.turns.do(lambda kind=kind: journal.add(kind, {"id": kind}, body=b'"data":["x"]'))
     for n in range(1, 120):
         run.checkpoint({"n": n, "fill": "x" * 100})
@@ -287,6 +287,6 @@ def test_a_new_segment_carries_records_of_unknown_kinds(
     snapshots = [r.data()["carried"] for r in records if r.kind == "snapshot"]
     assert len(snapshots) >= 3
     for carried in snapshots:
-        assert [item["head"]["kind"] for item in carried] == ["question", "pin", "wish"]
-        assert [item["head"]["id"] for item in carried] == ["question", "pin", "wish"]
+        assert [item["head"]["kind"] for item in carried] == ["hint", "pin", "wish"]
+        assert [item["head"]["id"] for item in carried] == ["hint", "pin", "wish"]
         assert {item["body"] for item in carried} == {'"data":["x"]'}

@@ -445,17 +445,17 @@ def test_the_keys_of_json_are_stable(cli: Cli) -> None:
     listed = keys("list")
     assert list(listed) == ["store", "runs"]
     assert list(listed["runs"][0]) == [
-        "run", "status", "waypoints", "updated", "adapter", "folder", "error",
+        "run", "status", "waypoints", "updated", "adapter", "folder", "error", "origin",
     ]  # fmt: skip
     shown = keys("show", "demo")
     assert list(shown) == [
-        "run", "status", "goal", "folder", "waypoint", "time", "lane", "parent", "by", "adapter",
-        "note", "state", "since",
+        "run", "status", "goal", "origin", "folder", "waypoint", "time", "lane", "parent", "by",
+        "adapter", "note", "state", "since",
     ]  # fmt: skip
     assert (shown["waypoint"], shown["note"], shown["state"]) == (2, "two", {"a": 2})
     assert list(shown["since"][0]) == ["time", "kind", "lane", "name", "text"]
     logged = keys("log", "demo")
-    assert list(logged) == ["run", "status", "damage", "events"]
+    assert list(logged) == ["run", "status", "origin", "damage", "events"]
     assert list(logged["events"][0]) == [
         "time", "kind", "lane", "name", "text", "waypoint", "parent", "by",
     ]  # fmt: skip

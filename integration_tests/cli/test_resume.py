@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from caravanserai_core import history, load, open_run
 from caravanserai_core.cli._resume import _script
 from caravanserai_core.cli._shell import quote
 
@@ -50,6 +51,30 @@ def test_starts_the_recorded_command_and_ends_with_its_exit_code(
     assert done.stdout == f"resuming: {command}\nstep 2\n"
     assert done.returncode == 7
     assert "'args': ['a b', '$HOME', '*']" in process("show", "demo").stdout
+
+
+def test_a_run_keeps_all_that_it_had_when_it_is_resumed(
+    process: Callable[..., Any], tmp_path: Path
+) -> None:
+    """52 waypoints: shown, loaded, resumed; not one byte of them differs, and one is added."""
+    begin(tmp_path)
+    with open_run("demo") as run:
+        for step in range(2, 53):
+            run.checkpoint({"step": step, "text": "x" * 3000}, f"step {step}")
+    folder = tmp_path / ".caravanserai/demo"
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lease"}
+    assert load("demo", at=40)["step"] == 40
+
+    assert process("show", "demo@7").returncode == 0
+    assert process("resume", "demo", "--yes").stdout.endswith("\nstep 53\n")
+
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    journal = "journal-1.jsonl"
+    assert after[journal].startswith(before[journal])
+    notes = {name for name in before if name.startswith("waypoint-")}
+    assert len(notes) == 52
+    assert {name: after[name] for name in notes} == {name: before[name] for name in notes}
+    assert [point.number for point in history("demo")] == list(range(1, 54))
 
 
 def test_is_refused_without_a_terminal(process: Callable[..., Any], tmp_path: Path) -> None:

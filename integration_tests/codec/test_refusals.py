@@ -355,7 +355,7 @@ def _fits(value: object) -> bool:
 def test_secret_is_refused_and_told_nowhere(make: Any) -> None:
     """A secret is refused; its value is not in the error, its causes or its traceback's text."""
     secret = "hunter2"[::-1]  # the traceback shows this line
-    with pytest.raises(UnserialisableState, match="store a reference") as caught:
+    with pytest.raises(UnserialisableState, match="not declared") as caught:
         encode(make(secret))
     text = "".join(traceback.format_exception(caught.value)) + repr(caught.value.args)
     assert secret not in text

@@ -17,6 +17,9 @@ from integration_tests.support import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+GUARANTEES = "".join(
+    page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "guarantees").glob("*.md"))
+)
 
 # What a snippet takes from the reader's own program.
 READERS_OWN = """
@@ -41,9 +44,9 @@ def run_python(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("source", [*blocks(README, "python"), *blocks(GUIDE, "python")])
+@pytest.mark.parametrize("source", blocks(README + GUIDE + GUARANTEES, "python"))
 def test_every_snippet_runs(source: str, tmp_path: Path) -> None:
-    """Each Python block of the README and the guide runs as it stands."""
+    """Each Python block of the README, the guide and the guarantees runs as it stands."""
     if "langgraph" in source:
         pytest.importorskip("langgraph")
     for number in range(3 if "at=3" in source else 0):

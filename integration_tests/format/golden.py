@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 from zoneinfo import ZoneInfo
 
-from caravanserai import Note, open_run, register_type
+from caravanserai import Note, fork, open_run, pin, prune, register_type
 from caravanserai_core.records import FORMAT
 from caravanserai_core.stores import _file
 
@@ -126,6 +126,26 @@ def stays(number: int) -> bool:
     return number % 5 == 0 or 30 < number < 45
 
 
+KEPT, BRANCH = "kept", "branch"
+"""A run that was pruned around a pin and went on in another schema; a fork of it."""
+
+
+def make_kept(folder: Path) -> None:
+    """Write these two."""
+    with open_run(KEPT, store=folder, program="agent:work") as run:
+        for number in range(1, 5):
+            run.checkpoint({"n": number, "pair": (number,)}, f"step {number}")
+    pin(KEPT, 2, store=folder)
+    pin(KEPT, 3, store=folder)
+    pin(KEPT, 3, unpin=True, store=folder)
+    with open_run(KEPT, store=folder, migrations=[lambda state: {"m": state["n"]}]) as run:
+        run.checkpoint(run.state, "step 5")
+        prune(KEPT, keep=2, store=folder)
+        run.finish("done")
+    pin(KEPT, 5, store=folder)
+    fork(KEPT, at=4, new_run_id=BRANCH, store=folder)
+
+
 def make(folder: Path) -> None:
     """Write the golden journals."""
     machine = (
@@ -155,6 +175,7 @@ def make(folder: Path) -> None:
         run.checkpoint({"step": 6}, Note("Six.", plan=[("one", True), "two"], next="Go on."))
         run.checkpoint({"side": 1}, "a side lane", lane="side")
         run.finish((1, 2))
+    make_kept(folder)
     for patch in machine:
         patch.stop()
     for file in folder.glob("*/lock"):

@@ -102,6 +102,18 @@ def test_golden_journals_load(version: str, tmp_path: Path) -> None:
     sources = ["loop", "loop", "loop", "pause", None]
     assert [w.meta.get("source") for w in noted] == sources
     assert noted[3].state == noted[2].state
+    kept = caravanserai.history(golden.KEPT, store=store)
+    assert [(w.number, w.schema) for w in kept] == [(2, 1), (4, 1), (5, 2)]
+    assert [w.state for w in kept] == [{"n": 2, "pair": (2,)}, {"n": 4, "pair": (4,)}, {"m": 4}]
+    assert caravanserai.prune(golden.KEPT, keep=1, store=store) == 1
+    assert [w.number for w in caravanserai.history(golden.KEPT, store=store)] == [2, 5]
+    [forked] = caravanserai.history(golden.BRANCH, store=store)
+    assert (forked.number, forked.state) == (4, {"n": 4, "pair": (4,)})
+    assert str(forked.note) == "Forked from waypoint 4 of kept.\n\nstep 4"
+    origins = {run.run_id: run.origin for run in caravanserai.list_runs(store=store)}
+    assert origins[golden.BRANCH] == {"run_id": golden.KEPT, "waypoint": 4}
+    for name in (golden.KEPT, golden.BRANCH):
+        assert verify(store, name).findings == []
     waypoints = {w.number: w for w in caravanserai.history("small", store=store)}
     assert waypoints[6].note.decided == ("Because it was asked for.",)
     assert (waypoints[7].lane, waypoints[7].parent) == ("side", None)
@@ -110,7 +122,7 @@ def test_golden_journals_load(version: str, tmp_path: Path) -> None:
 def test_golden_journals_of_this_format_are_what_is_written(tmp_path: Path) -> None:
     """This version writes the kinds, bases and bodies that the golden journals hold."""
     golden.make(tmp_path / "now")
-    for name in (*golden.RUNS, golden.REMOVED):
+    for name in (*golden.RUNS, golden.REMOVED, golden.KEPT, golden.BRANCH):
         kept = list(read_records(golden.FOLDER / name))
         made = list(read_records(tmp_path / "now" / name))
         assert [shape(*record) for record in made] == [shape(*record) for record in kept]

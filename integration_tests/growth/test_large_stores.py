@@ -109,6 +109,22 @@ def test_a_list_reads_no_state(tmp_path: Path) -> None:
     assert files.calls["bytes read"] < 5_000_000
 
 
+def test_a_list_costs_the_same_however_many_waypoints_a_run_has(tmp_path: Path) -> None:
+    """What is opened, listed and read for a run's line does not grow with the run."""
+    counts = []
+    for waypoints in (2, 300):
+        files = CountingFiles()
+        store = FileStore(tmp_path / f"s{waypoints}", files=files)
+        for number in range(waypoints):
+            checkpoint("run", {"n": number % 2, "text": "x" * 2000}, "step", store=store)
+        files.calls.clear()
+        assert [run.waypoints for run in list_runs(store=store)] == [waypoints]
+        counts.append(dict(files.calls))
+    read = [count.pop("bytes read") for count in counts]
+    assert counts[1] == counts[0]
+    assert read[1] < read[0] + 20_000, "of a run of 700 kB"
+
+
 def test_a_history_reads_no_state(tmp_path: Path) -> None:
     """The notes of a run are read without decoding or holding its states."""
     store = FileStore(tmp_path / "s")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from caravanserai_core import api, lane, load, open_run
+from caravanserai_core import api, lane, listing, load, open_run, reading
 from caravanserai_core.errors import JournalDamaged, WaypointNotFound
 from caravanserai_core.journal import forget
 from caravanserai_core.stores import FileStore, _file
@@ -195,6 +195,7 @@ class Case:
         """
         before = self.bytes()
         outcome = self._newest()
+        self._all(outcome)
         self._each()
         self._verified()
         assert self.bytes() == before, "a reader changed the disk"
@@ -222,6 +223,20 @@ class Case:
         assert state == self.written.states[number]
         assert list(state) == list(self.written.states[number])
         return number
+
+    def _all(self, outcome: int | JournalDamaged) -> None:
+        """Whoever asks for all waypoints, or for all runs, is told of what is missing, too."""
+        store = FileStore(self.root)
+        if isinstance(outcome, JournalDamaged):
+            with pytest.raises(JournalDamaged):
+                reading.waypoints(store, RUN)
+            assert [info.folder for info in listing.runs(store)] == [RUN]
+            return
+        try:
+            found = reading.waypoints(store, RUN)
+        except JournalDamaged:
+            return  # of an earlier part of the journal
+        assert max(point.number for point in found if point.lane == "") == outcome
 
     def _each(self) -> None:
         store = FileStore(self.root)

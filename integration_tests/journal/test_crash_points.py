@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from caravanserai_core import checkpoint, clean, lane, load, open_run, reading
+from caravanserai_core import checkpoint, clean, lane, load, open_run, pin, prune, reading
 from caravanserai_core.errors import CaravanseraiError, RunNotFound, WaypointNotFound
 from caravanserai_core.journal import forget
 from caravanserai_core.records import Record
@@ -178,6 +178,13 @@ def keep_some(*numbers: int) -> Callable[[FileStore], object]:
     return lambda store: open_run(RUN, store=store).compact(keep)
 
 
+def pinned(root: Path) -> None:
+    """Prepare a run whose first waypoint is pinned."""
+    saved(root, 4)
+    pin(RUN, 1, store=root / "runs")
+    forget(FileStore(root / "runs"), RUN)
+
+
 def unfinished_copy(root: Path, files: Files) -> None:
     """Be a program that was killed while it wrote the journal anew."""
     folder = last_segment(root).parent
@@ -247,6 +254,15 @@ SCENARIOS |= {
         Known(states(1, 2, 3)),
         (Step(save(4), Known(states(*range(1, 5)))), Step(keep_some(4), Known(states(4)))),
         unfinished_copy,
+    ),
+    "pruning": Scenario(
+        pinned,
+        Known(states(1, 2, 3, 4)),
+        (
+            Step(lambda store: prune(RUN, keep=2, store=store), Known(states(1, 3, 4))),
+            Step(save(5), Known(states(1, 3, 4, 5))),
+            Step(lambda store: prune(RUN, keep=1, store=store), Known(states(1, 5))),
+        ),
     ),
     "going on after a killed removal": Scenario(
         saved,

@@ -113,6 +113,21 @@ def test_an_empty_file_beside_notes_is_no_fresh_start(
         assert outcome == written.newest
 
 
+@pytest.mark.parametrize("left", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n", b"\r\n"])
+def test_what_an_editor_leaves_of_an_emptied_file_is_no_fresh_start(
+    written: Written, case: Case, left: bytes
+) -> None:
+    """A byte order mark alone, or a line end: an error that names the file, and nothing begun."""
+    for name in written.segments:
+        case.put(name, left if name == written.last else None)
+
+    outcome, refused = case.examine(), case.write_on()
+
+    assert isinstance(outcome, JournalDamaged)
+    assert isinstance(refused, JournalDamaged)
+    assert str(case.folder / "journal-") in str(outcome)
+
+
 @pytest.mark.parametrize("notes", [True, False])
 def test_a_missing_segment_is_no_fresh_start(written: Written, case: Case, notes: bool) -> None:
     """Whatever lies beside: nothing is begun anew, and later waypoints load by their number."""

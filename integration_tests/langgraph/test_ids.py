@@ -226,6 +226,26 @@ def test_writes_may_come_before_their_checkpoint(tmp_path: Path) -> None:
         assert found.pending_writes == [("early", "v", 1)]
 
 
+def test_writes_that_come_while_their_checkpoint_is_on_its_way_are_found(tmp_path: Path) -> None:
+    """A quick task is done before the disk has the checkpoint that it belongs to."""
+    store = FileStore(tmp_path / "store")
+    saver = WaypointSaver(store)
+    thread = saver.thread("t")
+    checkpoint: Any = {**empty_checkpoint(), "id": "1"}
+    queued = thread.put("", None, checkpoint, {"source": "loop", "step": 0})
+    waiting = thread.put_writes("", "1", [("v", 1)], "quick", "")
+    queued.result()
+    waiting.result(0, sync=True)
+
+    for one in (saver, WaypointSaver(tmp_path / "store")):
+        found = one.get_tuple(config())
+        assert found is not None
+        assert found.pending_writes == [("quick", "v", 1)]
+    recent = store.recent("t")
+    assert recent is not None
+    assert [record.head["name"] for record in recent.since] == ["writes"]
+
+
 def test_an_update_of_an_old_checkpoint_is_a_branch_and_the_old_one_stays(tmp_path: Path) -> None:
     saver = WaypointSaver(tmp_path / "store")
     graph = graph_of(saver, {"a": says("a"), "b": says("b")})

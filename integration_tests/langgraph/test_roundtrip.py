@@ -297,7 +297,7 @@ def test_a_second_answer_to_the_same_question_changes_nothing_and_the_first_is_k
     assert ["yes"] in found[2]
 
 
-@pytest.mark.parametrize("durability", ["async", "sync"])
+@pytest.mark.parametrize("durability", ["async", "sync", "exit"])
 def test_of_two_parallel_nodes_the_one_that_was_done_before_a_cancel_is_not_run_again(
     durability: Any, tmp_path: Path
 ) -> None:

@@ -69,7 +69,8 @@ def lint(text: str, *, quotes_data: bool = False) -> list[str]:
     order = [SECTIONS.index(name) for name in names if name in SECTIONS]
     if len(order) != len(names):
         problems.append(f"unknown sections: {sorted(set(names) - set(SECTIONS))}")
-    if order != sorted(set(order)):
+    once = [at for at in order if SECTIONS[at] != "To decide"]  # that has one for each question
+    if order != sorted(order) or len(once) != len(set(once)):
         problems.append(f"sections repeated or out of order: {names}")
     problems += [f"section {name} is empty" for name in names if not body(text, name)]
     if not quotes_data and (machine := _MACHINE.search(text)):

@@ -5,12 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caravanserai import Note, PlanItem, checkpoint, open_run, resumable
+from caravanserai import (
+    Note,
+    PlanItem,
+    UnserialisableState,
+    WaitingForPerson,
+    answer,
+    checkpoint,
+    open_run,
+    resumable,
+)
+from caravanserai_core import effects
 from integration_tests.api.helpers import forget_everything, set_clock
 from integration_tests.notes.linter import body, lint, sections
 
@@ -20,6 +31,7 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, "2026-08-20T22:41:03")
+    monkeypatch.setattr(effects, "here", lambda: {"pid": 4121, "host": "build-7"})
 
 
 def plain() -> None:
@@ -160,6 +172,112 @@ def all_done() -> None:
     checkpoint("run", {}, Note("All 3 chapters are written.", plan=[(c, True) for c in "123"]))
 
 
+class Killed(BaseException):
+    """Ends a step as the end of its process does: nothing is recorded."""
+
+
+def issue_refund(order: str, amount: int) -> str:
+    """A step in which its process dies."""
+    raise Killed(order, amount)
+
+
+def step_in_flight() -> None:
+    """The process was killed in a step: what it left tells which one."""
+    with suppress(Killed), open_run("order-a17") as run:
+        run.checkpoint({"n": 1}, Note("Checked the order.", next="Refund it."))
+        run.once("issue refund", issue_refund, "A17", 40)
+
+
+def step_not_certain() -> None:
+    """The next start asks about the step in flight."""
+    step_in_flight()
+    forget_everything()
+    with suppress(WaitingForPerson), open_run("order-a17") as run:
+        run.once("issue refund", issue_refund, "A17", 40)
+
+
+def step_run_again() -> None:
+    """A person said that it did not happen: the next note says what that may mean."""
+    with suppress(Killed), open_run("order-a17") as run:
+        run.checkpoint({"n": 1}, "Checked the order.")
+        run.once("issue refund", killed_at, "refund 5")
+    forget_everything()
+    with suppress(WaitingForPerson), open_run("order-a17") as run:
+        run.once("issue refund", str, "refund 5")
+    answer("order-a17", "rerun", by="ines", reason="no refund in the ledger")
+    forget_everything()
+    with open_run("order-a17") as run:
+        run.once("issue refund", str, "refund 5")
+        run.checkpoint({"n": 2}, "Refunded the order.")
+
+
+def step_not_kept() -> None:
+    """A step happened and what it returned is lost."""
+    with suppress(UnserialisableState), open_run("order-a17") as run:
+        run.checkpoint({"n": 1}, "Checked the order.")
+        run.once("issue refund", lambda: {"refund": object()}, key=1)
+    forget_everything()
+    with suppress(WaitingForPerson), open_run("order-a17") as run:
+        run.once("issue refund", str, key=1)
+
+
+def step_failed_twice() -> None:
+    """A step failed two times and is run a third time."""
+
+    def fetch() -> None:
+        raise TimeoutError("the *bank* does not answer")
+
+    with open_run("order-a17") as run:
+        run.checkpoint({"n": 1}, "Checked the order.")
+        for _ in range(2):
+            with suppress(TimeoutError):
+                run.once("fetch balance", fetch)
+        with suppress(Killed):
+            run.once("fetch balance", killed)
+
+
+def killed() -> None:
+    """Die in a step."""
+    raise Killed
+
+
+def killed_at(_what: str) -> None:
+    """Die in a step that is about something."""
+    raise Killed
+
+
+def question() -> None:
+    """A question with options and what it is about."""
+    with suppress(WaitingForPerson), open_run("offer-118") as run:
+        run.checkpoint({"n": 1}, Note("Wrote the offer.", next="Send it.", goal="An offer."))
+        run.ask(
+            "Send this mail?",
+            options=["yes", "no"],
+            payload={"to": "office@example.com", "subject": "Offer 118"},
+        )
+
+
+def two_questions() -> None:
+    """Two questions at once, one of them for any answer."""
+    with open_run("offer 118") as run:
+        run.checkpoint({"n": 1}, "Wrote the offer.")
+        for text, options in (("Which discount, in percent?", None), ("Send it?", [True, False])):
+            with suppress(WaitingForPerson):
+                run.ask(text, options=options)
+
+
+def answered() -> None:
+    """Nobody is waited for any more."""
+    question()
+    answer("offer-118", "no", by="ines", reason="the price is `wrong`")
+
+
+def waypoint_while_asked() -> None:
+    """A waypoint of another branch, while the question is open."""
+    two_questions()
+    open_run("offer 118").checkpoint({"n": 2}, "Filed the draft.")
+
+
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
     for case in (
@@ -176,13 +294,23 @@ CASES: dict[str, Callable[[], None]] = {
         finished,
         ten_of_eleven,
         all_done,
+        step_in_flight,
+        step_not_certain,
+        step_run_again,
+        step_not_kept,
+        step_failed_twice,
+        question,
+        two_questions,
+        answered,
+        waypoint_while_asked,
     )
 }
 
 
 def latest() -> str:
     """The live note as it lies on the disk."""
-    return Path(".caravanserai/run/latest.md").read_bytes().decode()
+    (path,) = Path(".caravanserai").glob("*/latest.md")
+    return path.read_bytes().decode()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -93,6 +94,31 @@ def test_folder_names_are_short_plain_and_differ_without_case(tmp_path: Path) ->
     assert not {name.split(".")[0].casefold() for name in names} & reserved
     assert all(name[0] not in ".-~" and name[-1] not in ". " for name in names)
     assert [folder_name(run_id) for run_id in ("a.b", "1", "a" * 64)] == ["a.b", "1", "a" * 64]
+
+
+def test_no_path_beneath_the_store_is_long(tmp_path: Path) -> None:
+    """Below 120 characters, whatever the id and whatever is made beside: Windows takes 260."""
+    seam = Logging()
+    root = tmp_path / "runs"
+    store = FileStore(root, files=seam)
+    run_id = "A very long name: " + "x" * 150
+
+    with open_run(run_id, store=store) as run:
+        for number in range(1, 4):
+            run.checkpoint({"n": number}, "one")
+            run.entry("e", 1, say="called")
+        run.compact(lambda record: record.waypoint > 1)
+    forget(store, run_id)
+    with (root / folder_name(run_id) / "journal-1.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    checkpoint(run_id, {"n": 4}, store=store)
+    assert clean(run_id, store=store)
+
+    paths = [part for _, args, _ in seam.log for part in args if isinstance(part, str)]
+    beneath = {path.removeprefix(f"{root}/") for path in paths if path.startswith(f"{root}/")}
+    assert any(".damaged-" in path for path in beneath)
+    assert any("waypoint-3.md" in path for path in beneath)
+    assert max(map(len, beneath)) < 120
 
 
 @pytest.mark.parametrize("run_id", ["", None, 1, b"run", ["run"]])
@@ -210,6 +236,32 @@ def test_a_link_planted_in_a_living_run_leads_nowhere(tmp_path: Path, name: str)
         forget(store, RUN)
         assert load(RUN, store=store) == {"n": 1}
     assert victim.read_text() == "precious"
+
+
+def test_a_temporary_name_cannot_be_guessed(tmp_path: Path) -> None:
+    """Each is another one, of 32 random bits or more, and made only where nothing has that name."""
+    made: list[set[str]] = []
+    for turn in ("one", "two"):
+        seam = Logging()
+        root = tmp_path / turn
+        store = FileStore(root, files=seam)
+        with open_run(RUN, store=store) as run:
+            for number in range(1, 4):
+                run.checkpoint({"n": number}, "one")
+                run.entry("e", 1, say="called")
+            run.compact(lambda record: record.waypoint > 1)
+        assert clean(RUN, store=store)
+        targets = {"open": 0, "symlink": 1, "rename": 1}
+        names: set[str] = set()
+        for name, args, _ in seam.log:
+            at = args[targets[name]] if name in targets else ""
+            if Path(at).name.startswith(".") and Path(at).name != ".gitignore":
+                names.add(at.removeprefix(str(root)))
+                assert name != "open" or not args[1] & os.O_CREAT or args[1] & os.O_EXCL, at
+        assert {Path(name).name.split(".")[1] for name in names} >= {"latest", "journal-1"}
+        assert all(re.search(r"[0-9a-f]{8,}", Path(name).name) for name in names), names
+        made.append(names)
+    assert not made[0] & made[1]
 
 
 def test_a_store_behind_a_link_is_the_same_store(tmp_path: Path) -> None:

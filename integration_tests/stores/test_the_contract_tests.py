@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
+from caravanserai_core.errors import RunBusy
 from caravanserai_core.records import Record
 from caravanserai_core.stores import MemoryStore, Store
-from caravanserai_core.stores.base import Appended, Line, Listed, Recent, Sealed, Shown, Tail
+from caravanserai_core.stores.base import (
+    Appended,
+    Hold,
+    Holder,
+    Line,
+    Listed,
+    Recent,
+    Sealed,
+    Shown,
+    Tail,
+)
 from caravanserai_core.testing import StoreTests
 
 
@@ -218,6 +229,58 @@ class LosesWhatWasNotSynced(MemoryStore):
         done = super().append(run_id, known, epoch, seal, **how)
         if not how.get("sync", True) and before[1] is not None:
             self._lines[run_id], self._tails[run_id] = before[0], before[1]
+        return done
+
+
+class HoldsForAnybody(MemoryStore):
+    """Gives a run to whoever asks."""
+
+    def hold(self, run_id: str, known: Any, holder: Holder) -> Hold | None:
+        self._holds.clear()
+        return super().hold(run_id, known, holder)
+
+
+class HoldsForOldKnowledge(MemoryStore):
+    """Does not compare the end of the journal."""
+
+    def hold(self, run_id: str, known: Any, holder: Holder) -> Hold | None:
+        return super().hold(run_id, self._tails.get(run_id), holder)
+
+
+class IsLostByAsking(MemoryStore):
+    """Lets go of a lease when somebody else is refused it."""
+
+    def hold(self, run_id: str, known: Any, holder: Holder) -> Hold | None:
+        try:
+            return super().hold(run_id, known, holder)
+        except RunBusy:
+            self._holds.clear()
+            raise
+
+
+class ReleasesForOthers(MemoryStore):
+    """Lets a release end whatever lease there is."""
+
+    def release(self, run_id: str, hold: Hold) -> None:
+        self._holds.pop(run_id, None)
+
+
+class TakesOverBeforeItAsks(MemoryStore):
+    """Makes the new one owner where `seal` refuses."""
+
+    def take_over(self, run_id: str, known: Any, holder: Holder, seal: Any) -> tuple[Any, Hold]:
+        self._held(run_id, holder)
+        return super().take_over(run_id, known, holder, seal)
+
+
+class KeepsLeases(MemoryStore):
+    """Deletes the run alone."""
+
+    def delete(self, run_id: str) -> bool:
+        held = self._holds.get(run_id)
+        done = super().delete(run_id)
+        if held is not None:
+            self._holds[run_id] = held
         return done
 
 

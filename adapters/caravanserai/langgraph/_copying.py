@@ -16,8 +16,8 @@ from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from caravanserai.langgraph._ids import run_of
+from caravanserai.langgraph._notes import PLACES
 from caravanserai.langgraph._saver import WaypointSaver
-from caravanserai.langgraph._stored import PLACES
 from caravanserai.langgraph._thread import part
 from caravanserai_core import codec
 from caravanserai_core.compaction import copy_run

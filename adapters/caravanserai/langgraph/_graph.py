@@ -24,6 +24,7 @@ from caravanserai_core.errors import (
     SchemaMismatch,
     UsageError,
 )
+from caravanserai_core.ownership import asked_for
 from caravanserai_core.quoting import code, one_line, quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from langgraph.types import Interrupt, StateSnapshot
 
     from caravanserai.langgraph._thread import Thread
+    from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
 
 _PAUSED: Final = "__interrupt__"
@@ -103,6 +105,7 @@ def resumable_graph(
     *,
     run_id: str,
     store: str | os.PathLike[str] | Store | None = None,
+    takeover: bool = False,
 ) -> ResumableGraph:
     """Make a compiled graph a job that survives its process.
 
@@ -110,12 +113,15 @@ def resumable_graph(
         result = job.invoke({"topic": "caravans"})
 
     The same line starts the graph, goes on where a killed process left it, and, once it is
-    finished, returns the recorded result and does no work.
+    finished, returns the recorded result and does no work. During a call this process is the only
+    one that works on the job.
 
     Args:
         graph: a compiled graph, with a `WaypointSaver` or without a checkpointer.
         run_id: the name of the job; LangGraph's thread_id.
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
+        takeover: take the job from another living process, if one works on it: what that writes
+            from then on is refused with `StaleWriter`.
 
     Raises:
         UsageError: the graph is not compiled, or has another checkpointer or store.
@@ -139,19 +145,27 @@ def resumable_graph(
             f"the graph has a checkpointer already, a {type(saver).__name__}; compile it without "
             "one, or with a WaypointSaver"
         )
-    return ResumableGraph(graph, saver, run_of(run_id), run_id)
+    takeover = asked_for(run_of(run_id), takeover=takeover)
+    return ResumableGraph(graph, saver, run_of(run_id), run_id, takeover=takeover)
 
 
 class ResumableGraph:
     """A graph whose every call is the same job; see `resumable_graph`."""
 
     def __init__(
-        self, graph: Pregel[Any, Any, Any, Any], saver: WaypointSaver, run_id: str, thread_id: Any
+        self,
+        graph: Pregel[Any, Any, Any, Any],
+        saver: WaypointSaver,
+        run_id: str,
+        thread_id: Any,
+        *,
+        takeover: bool = False,
     ) -> None:
         self.graph = graph
         self.run_id = run_id
         self._saver = saver
         self._thread_id = thread_id
+        self._takeover = takeover
 
     def __repr__(self) -> str:
         return f"<ResumableGraph {self.run_id!r} in {self._saver.store.where(self.run_id)}>"
@@ -174,15 +188,17 @@ class ResumableGraph:
 
         Raises:
             InputChanged: the job was begun with another input; both are shown.
+            RunBusy: another living process works on the job.
         """
         config = self._config(config)
-        start = self._start(input, config, again=again)
-        if start.pause is not None:
-            return start.pause.result(options)
-        with self._told():
-            result = self.graph.invoke(start.value, config, **self._options(options))
-        self._ended(start, config)
-        return result
+        with self._owning():
+            start = self._start(input, config, again=again)
+            if start.pause is not None:
+                return start.pause.result(options)
+            with self._told():
+                result = self.graph.invoke(start.value, config, **self._options(options))
+            self._ended(start, config)
+            return result
 
     async def ainvoke(
         self,
@@ -194,13 +210,14 @@ class ResumableGraph:
     ) -> Any:
         """Run the graph from async code; see `invoke`."""
         config = self._config(config)
-        start = await asyncio.to_thread(self._start, input, config, again=again)
-        if start.pause is not None:
-            return start.pause.result(options)
-        with self._told():
-            result = await self.graph.ainvoke(start.value, config, **self._options(options))
-        await asyncio.to_thread(self._ended, start, config)
-        return result
+        async with self._owning():
+            start = await asyncio.to_thread(self._start, input, config, again=again)
+            if start.pause is not None:
+                return start.pause.result(options)
+            with self._told():
+                result = await self.graph.ainvoke(start.value, config, **self._options(options))
+            await asyncio.to_thread(self._ended, start, config)
+            return result
 
     def stream(
         self,
@@ -215,13 +232,14 @@ class ResumableGraph:
         Of a finished job only "values" are streamed: its result.
         """
         config = self._config(config)
-        start = self._start(input, config, again=again)
-        if start.pause is not None:
-            yield from start.pause.parts(options, self.graph.stream_mode)
-            return
-        with self._told():
-            yield from self.graph.stream(start.value, config, **self._options(options))
-        self._ended(start, config)
+        with self._owning():
+            start = self._start(input, config, again=again)
+            if start.pause is not None:
+                yield from start.pause.parts(options, self.graph.stream_mode)
+                return
+            with self._told():
+                yield from self.graph.stream(start.value, config, **self._options(options))
+            self._ended(start, config)
 
     async def astream(
         self,
@@ -233,15 +251,19 @@ class ResumableGraph:
     ) -> AsyncIterator[Any]:
         """Stream from async code; see `stream`."""
         config = self._config(config)
-        start = await asyncio.to_thread(self._start, input, config, again=again)
-        if start.pause is not None:
-            for part in start.pause.parts(options, self.graph.stream_mode):
-                yield part
-            return
-        with self._told():
-            async for item in self.graph.astream(start.value, config, **self._options(options)):
-                yield item
-        await asyncio.to_thread(self._ended, start, config)
+        async with self._owning():
+            start = await asyncio.to_thread(self._start, input, config, again=again)
+            if start.pause is not None:
+                for part in start.pause.parts(options, self.graph.stream_mode):
+                    yield part
+                return
+            with self._told():
+                async for item in self.graph.astream(start.value, config, **self._options(options)):
+                    yield item
+            await asyncio.to_thread(self._ended, start, config)
+
+    def _owning(self) -> Ownership:
+        return self._saver.thread(self.run_id).run.owning(takeover=self._takeover)
 
     # ------------------------------------------------------------------ where it is
 

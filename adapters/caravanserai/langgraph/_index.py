@@ -98,9 +98,16 @@ class Index:
         self._last: Record | None = None
         # By namespace, then by id.
         self.checkpoints: dict[str, dict[str, Stored]] = {}
+        # Namespace and id of each checkpoint that another one goes on from.
+        self.parents: set[tuple[str, str]] = set()
         self.writes: dict[tuple[str, str], list[Record]] = {}
         self.waypoints: dict[int, Record] = {}
         self.input: Record | None = None
+
+    def newest_id(self, ns: str) -> str | None:
+        """Return the id of the checkpoint that was stored last in a namespace."""
+        ids = self.checkpoints.get(ns)
+        return max(ids.values(), key=lambda found: found.number).id if ids else None
 
     def catch_up(self) -> None:
         """Read what was appended since the last time.
@@ -127,6 +134,8 @@ class Index:
             found = stored(record)
             if found is not None and not is_pause(record):
                 self.checkpoints.setdefault(record.lane, {})[found.id] = found
+                if found.parent is not None:
+                    self.parents.add((record.lane, found.parent))
         elif record.kind == "entry" and record.head.get("name") == WRITES:
             meta = record.head.get("meta") or {}
             self.writes.setdefault((record.lane, meta.get("checkpoint", "")), []).append(record)

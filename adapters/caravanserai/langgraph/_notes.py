@@ -60,6 +60,10 @@ _CALL: Final = re.compile(r"~?__pregel_push, ~?")
 _OWN: Final = ("branch:to:", "join:", "__")
 
 
+PLACES: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
+"""Channels with places of their own: langgraph.checkpoint.base.WRITES_IDX_MAP (4.3)."""
+
+
 class Write(NamedTuple):
     """One pending write of a task.
 
@@ -69,6 +73,7 @@ class Write(NamedTuple):
         place: its number among the writes of the task; below 0 for LangGraph's own.
         channel: the channel it goes to.
         value: what is written.
+        schema: the schema of the program that wrote it.
     """
 
     task: str
@@ -76,6 +81,7 @@ class Write(NamedTuple):
     place: int
     channel: str
     value: Any
+    schema: int = 1
 
 
 class Step(NamedTuple):

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caravanserai.langgraph import _migrating
 from caravanserai.langgraph._index import WRITES, Index, Stored
-from caravanserai.langgraph._notes import Write
-from caravanserai_core import reading
+from caravanserai.langgraph._notes import PLACES, Write
+from caravanserai.langgraph._renaming import Around
+from caravanserai_core import reading, schema
 from caravanserai_core.errors import JournalDamaged
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from caravanserai_core.pipeline import Pipeline
     from caravanserai_core.records import Record
-
-# langgraph.checkpoint.base.WRITES_IDX_MAP (4.3): these have places of their own.
-PLACES: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
+    from caravanserai_core.schema import Schema
 
 
 class Loaded(NamedTuple):
-    """A checkpoint with its state and pending writes.
+    """A checkpoint with its state and pending writes, in the schema of the program.
 
     Attributes:
         stored: what its record's head tells.
         state: channel values, versions, and so on.
         writes: its pending writes, in LangGraph's order.
+        recorded: the state as it is stored.
+        questions: ids of questions by those they were asked under, where tasks have new names.
     """
 
     stored: Stored
     state: dict[str, Any]
     writes: list[Write]
+    recorded: dict[str, Any]
+    questions: Mapping[str, str]
 
 
 class StoredThread:
@@ -49,38 +53,103 @@ class StoredThread:
         self.lock = threading.RLock()
         self.index = Index(run.store, run.run_id)
 
-    def at(self, ns: str, checkpoint_id: str) -> Loaded | None:
-        """Read a checkpoint by its id; from there the thread may branch."""
+    def at(self, ns: str, checkpoint_id: str, wanted: Schema = schema.FIRST) -> Loaded | None:
+        """Read a checkpoint by its id; from there the thread may branch.
+
+        Args:
+            ns: its namespace.
+            checkpoint_id: its id.
+            wanted: what the program declares of its states.
+
+        Raises:
+            SchemaMismatch: see `loaded`.
+        """
         with self.lock:
             self.index.catch_up()
             head = self.index.checkpoints.get(ns, {}).get(checkpoint_id)
             if head is None:
                 return None
             chain = self.run.store.chain(self.run.run_id, head.number)
-            records = self._records_of(ns, checkpoint_id)
+            records = self.records_of(ns, checkpoint_id)
         if not chain:
             return None
-        state = self._decode(chain, chain[-1])
-        return Loaded(head, state, self._writes(records, checkpoint_id, ns, state))
+        return self.loaded(ns, head, self._decoder(chain), records, wanted)
 
-    def writes_of(self, ns: str, checkpoint_id: str, state: dict[str, Any]) -> list[Write]:
-        """Read the pending writes of a checkpoint whose state is at hand; the index is current."""
-        return self._writes(self._indexed(ns, checkpoint_id), checkpoint_id, ns, state)
+    def loaded(
+        self,
+        ns: str,
+        head: Stored,
+        decode: Callable[[bool], dict[str, Any]],
+        records: Iterable[Record],
+        wanted: Schema,
+    ) -> Loaded:
+        """Return a checkpoint in the schema of the program.
 
-    def _decode(self, chain: list[Record], record: Record) -> dict[str, Any]:
-        run = self.run
-        state = reading.decode(chain, record.waypoint, run.store, run.run_id)
-        if type(state) is not dict:
-            raise JournalDamaged(f"waypoint {record.waypoint} holds no checkpoint of LangGraph")
-        return state
+        Args:
+            ns: its namespace.
+            head: its head.
+            decode: decodes its state, anew each time; leniently if it is given True.
+            records: its pending writes, perhaps among other records.
+            wanted: what the program declares of its states.
 
-    def _records_of(self, ns: str, checkpoint_id: str) -> list[Record]:
+        Raises:
+            SchemaMismatch: no way leads there from the schema of the checkpoint or of a write.
+        """
+        mine = [record for record in records if _belongs(record, ns, head.id)]
+        found = {schema.schema_of(record.head) for record in (head.record, *mine)}
+        where = _migrating.place(self.run.run_id, ns, head.id)
+        for number in sorted(found):
+            if number != wanted.number:
+                schema.check(number, wanted, where)
+        older = min(found) < wanted.number
+        recorded = decode(older)
+        writes = _writes(mine, recorded, lenient=older)
+        if not older:
+            return Loaded(head, recorded, _migrating.ordered(writes), recorded, {})
+        # Decoded once more: the steps may change it, and the writes refer to what is stored.
+        state = decode(True)
+        around = self._around(ns, head, wanted)
+        led = _migrating.lead(head, state, writes, ns, around, wanted, where)
+        return Loaded(led.stored, led.state, led.writes, recorded, led.questions)
+
+    def _around(self, ns: str, head: Stored, wanted: Schema) -> Around:
+        with self.lock:
+            self.index.catch_up()
+            inner = _migrating.inner_of(self.index, ns, head.id)
+            superseded = (ns, head.id) in self.index.parents
+            newest = {lane: self.index.newest_id(lane) for lane in inner.lanes}
+        questions: dict[str, str] = {}
+        if not superseded:
+            for lane, checkpoint_id in newest.items():
+                found = self.at(lane, checkpoint_id or "", wanted)
+                questions.update(found.questions if found is not None else {})
+        return Around(
+            head.id,
+            head.metadata.get("step", -1) + 1,
+            list(inner.lanes.values()),
+            inner.lasting,
+            questions,
+            superseded=superseded,
+        )
+
+    def _decoder(self, chain: list[Record]) -> Callable[[bool], dict[str, Any]]:
+        def decode(lenient: bool) -> dict[str, Any]:
+            run, number = self.run, chain[-1].waypoint
+            state = reading.decode(chain, number, run.store, run.run_id, lenient=lenient)
+            if type(state) is not dict:
+                raise JournalDamaged(f"waypoint {number} holds no checkpoint of LangGraph")
+            return state
+
+        return decode
+
+    def records_of(self, ns: str, checkpoint_id: str) -> list[Record]:
         """Return the entries of a checkpoint with their bodies."""
         with self.lock:
             self.index.catch_up()
-            return self._indexed(ns, checkpoint_id)
+            return self.indexed(ns, checkpoint_id)
 
-    def _indexed(self, ns: str, checkpoint_id: str) -> list[Record]:
+    def indexed(self, ns: str, checkpoint_id: str) -> list[Record]:
+        """Return the same, where the index is current."""
         found = list(self.index.writes.get((ns, checkpoint_id), ()))
         return [record if record.body is not None else self._whole(record) for record in found]
 
@@ -91,25 +160,26 @@ class StoredThread:
             raise JournalDamaged(f"record {record.seq} of {one_line(self.run.run_id)} has gone")
         return whole  # type: ignore[return-value]
 
-    def _writes(
-        self, records: Iterable[Record], checkpoint_id: str, ns: str, state: dict[str, Any]
-    ) -> list[Write]:
-        """Decode pending writes: the first of a place counts, of LangGraph's own the last."""
-        found: dict[tuple[str, int], Write] = {}
-        for record in records:
-            meta = record.head.get("meta") or {}
-            if (
-                record.kind != "entry"
-                or record.head.get("name") != WRITES
-                or record.lane != ns
-                or meta.get("checkpoint") != checkpoint_id
-            ):
-                continue
-            task, path = meta["task"], meta.get("path", "")
-            data: Any = reading.data_of(record, state)
-            for place, (channel, value) in enumerate(data):
-                index = PLACES.get(channel, place)
-                if index < 0 or (task, index) not in found:
-                    found[(task, index)] = Write(task, path, index, channel, value)
-        # langgraph.checkpoint.base.writes_sort_key
-        return sorted(found.values(), key=lambda w: (w.path, w.task, w.place))
+
+def _belongs(record: Record, ns: str, checkpoint_id: str) -> bool:
+    """Say whether a record holds pending writes of a checkpoint."""
+    meta = record.head.get("meta") or {}
+    return (
+        record.kind == "entry"
+        and record.head.get("name") == WRITES
+        and record.lane == ns
+        and meta.get("checkpoint") == checkpoint_id
+    )
+
+
+def _writes(records: list[Record], state: dict[str, Any], *, lenient: bool) -> list[Write]:
+    """Decode pending writes; what they share stands in the state."""
+    found: list[Write] = []
+    for record in records:
+        meta = record.head["meta"]
+        task, path, number = meta["task"], meta.get("path", ""), schema.schema_of(record.head)
+        data: Any = reading.data_of(record, state, lenient=lenient)
+        for place, (channel, value) in enumerate(data):
+            index = PLACES.get(channel, place)
+            found.append(Write(task, path, index, channel, value, number))
+    return found

@@ -17,7 +17,7 @@ from caravanserai.langgraph._notes import Step, Write
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import PLACES, Loaded, StoredThread
 from caravanserai_core import reading
-from caravanserai_core.errors import Conflict, UnserialisableState
+from caravanserai_core.errors import Conflict, SecretFound, UnserialisableState
 from caravanserai_core.notes import Note
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
@@ -480,4 +480,7 @@ def _by_channel(
     if found is None:
         return error
     path = f"$.{one_line(writes[int(found[1])][0])}{error.path[found.end() :]}"
-    return UnserialisableState(str(error).replace(error.path, path, 1), path=path)
+    told = str(error).replace(error.path, path, 1)
+    if isinstance(error, SecretFound):
+        return SecretFound(told, path=path, name=error.name)
+    return UnserialisableState(told, path=path)

@@ -1,0 +1,101 @@
+"""`caravanserai answer`: a person's answer to a question of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from caravanserai_core import codec, questions, steps
+from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.cli._shell import quote
+from caravanserai_core.errors import JournalDamaged, UsageError
+from caravanserai_core.journal import Journal
+from caravanserai_core.pending import Asked, asked
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores import Store
+
+
+@click.command(
+    "answer",
+    short_help="Answer a question that a run asks.",
+    epilog="VALUE is compared with the question's options, then read as JSON, then taken as a "
+    "text. A VALUE that begins with a hyphen stands behind `--`. Exit codes: 2 the answer does not "
+    "fit, or the question has one; 3 no such run. Keys of --json: run, question, answer, by.",
+)
+@click.argument("run", shell_complete=_runs.complete)
+@click.argument("words", nargs=-1, metavar="[QUESTION] VALUE")
+@click.option("--approve", "verdict", flag_value="true", help="Short for the VALUE true.")
+@click.option("--reject", "verdict", flag_value="false", help="Short for the VALUE false.")
+@click.option("--reason", metavar="TEXT", help="Why; kept with the answer.")
+@click.option(
+    "--result", metavar="JSON", help="With `happened`: what the step is to have returned."
+)
+@click.option("--by", metavar="WHO", help="Who answers. Default: your user name here.")
+@json_option
+@common_options
+@click.pass_obj
+def answer_(
+    session: Session,
+    run: str,
+    words: tuple[str, ...],
+    verdict: str | None,
+    reason: str | None,
+    result: str | None,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    """Answer a question of RUN; its next start goes on with the answer.
+
+    QUESTION is its short name, q1. It may be left out where one question is open. The first
+    answer counts.
+    """
+    store = session.store
+    run_id = _runs.find(store, run, prefix=False).run_id
+    given = [*words, verdict] if verdict is not None else list(words)
+    if not 1 <= len(given) <= 2:
+        raise UsageError("answer takes RUN, the QUESTION where several are open, and one VALUE")
+    name = given[0] if len(given) == 2 else None
+    value = _meant(given[-1], _question(store, run_id, name))
+    more: dict[str, Any] = {} if result is None else {"result": _read(result)}
+    who = questions.user() if by is None else by
+    found = steps.answer(run_id, value, question=name, by=who, reason=reason, store=store, **more)
+    if as_json:
+        tree = orjson.loads(codec.encode(value).data)
+        _out.print_json({"run": run_id, "question": found, "answer": tree, "by": who})
+        return
+    _out.line(f"answered {found} of {_out.cell(run_id)}: {_out.cell(_spoken(value), 200)}")
+    _out.line(f"Start its program again to go on, or: {session.called} resume {quote(run_id)}")
+
+
+def _question(store: Store, run_id: str, name: str | None) -> Asked | None:
+    """Return the question that is meant; None where that is for the answer itself to refuse."""
+    journal = Journal(store, run_id)
+    ledger = journal.turns.do(lambda: journal.ledger)
+    if name is None:
+        return asked(ledger.open[0].record.head) if len(ledger.open) == 1 else None
+    found = ledger.questions.get(name)
+    return None if found is None else asked(found.record.head)
+
+
+def _meant(text: str, question: Asked | None) -> Any:
+    """Read a value as the question means it."""
+    for option in question.options if question is not None else ():
+        if _spoken(option) == text:
+            return option
+    return _read(text)
+
+
+def _read(text: str) -> Any:
+    """Read JSON; what is none is a text."""
+    try:
+        return codec.parse(text.encode("utf-8", "surrogateescape"))
+    except (JournalDamaged, ValueError):
+        return text
+
+
+def _spoken(value: object) -> str:
+    return value if isinstance(value, str) else codec.encode(value).data.decode()

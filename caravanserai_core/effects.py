@@ -1,0 +1,436 @@
+"""Steps that are not repeated in silence: `once`.
+
+A record is synced before the step begins and another when it ended. What ended is never run
+again; of what began and did not end nobody can know whether it happened, so a person is asked,
+or it is run again and every note says so. The step itself runs outside of the run's turns, so
+it may write of the run too, and other steps run beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from caravanserai_core import codec, questions
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    EffectStopped,
+    EffectUncertain,
+    NoRun,
+    OnceKeyReused,
+    UnserialisableState,
+    UsageError,
+    WaitingForPerson,
+)
+from caravanserai_core.meta import check_text
+from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.stores.base import host_name
+from caravanserai_core.threads import in_thread, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from caravanserai_core.journal import Journal
+    from caravanserai_core.ledger import Effect
+
+OnUncertain = Literal["ask", "rerun", "stop"]
+
+_OPTIONS = ["happened", "rerun", "stop"]
+_ENDED = {"result", "error", "paused"}
+_UNSLUGGED = re.compile(r"[^A-Za-z0-9._]+")
+
+
+class Step(NamedTuple):
+    """A step under `once`, as the program calls it.
+
+    Attributes:
+        name: its label, and the digest of its key or "".
+        arguments: digest of its arguments, or "" where they cannot be compared.
+    """
+
+    name: tuple[str, str]
+    arguments: str
+
+
+class Flight:
+    """A step that runs in this process.
+
+    Attributes:
+        step: which.
+        token: its idempotency key, once it began.
+        attempt: its number.
+        thread: where it runs.
+        landed: a future that ends with it: with the error that it raised, or None.
+    """
+
+    def __init__(self, step: Step) -> None:
+        from concurrent.futures import Future
+
+        self.step = step
+        self.token = ""
+        self.attempt = 0
+        self.thread = threading.get_ident()
+        self.landed: Future[None] = Future()
+
+
+class _Done(NamedTuple):
+    value: Any
+
+
+# By journal the steps that run here now; looked into and changed in the run's turn.
+_flights: weakref.WeakKeyDictionary[Journal, dict[tuple[str, str], Flight]] = (
+    weakref.WeakKeyDictionary()
+)
+_running: ContextVar[tuple[Flight, ...]] = ContextVar("caravanserai_once", default=())
+
+
+def step_of(label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: object) -> Step:
+    """Tell a step from all others.
+
+    Raises:
+        UsageError: it cannot be told without a key: a lambda, or arguments that cannot be kept.
+    """
+    check_text("a step", label)
+    if not label.strip():
+        raise UsageError("a step is named by a text of at least one word")
+    digest = "" if key is None else questions.digest_of(key, "key=")
+    if not digest and getattr(fn, "__name__", "") == "<lambda>":
+        raise UsageError(
+            f"once({one_line(label, 60)!r}) is given a lambda: what it does is not seen from "
+            "outside. Give key=, which names what this step is about."
+        )
+    try:
+        arguments = questions.digest_of(list(args), "once()")
+    except UsageError as error:
+        if not digest:
+            raise UsageError(f"once({one_line(label, 60)!r}): {error}. Give key=.") from None
+        arguments = ""
+    return Step((label, digest), arguments)
+
+
+# ---------------------------------------------------------------------- running
+
+
+def once(journal: Journal, step: Step, call: Callable[[], Any], on_uncertain: OnUncertain) -> Any:
+    """Run a step, or return what it returned before; see `Run.once`."""
+    _check_policy(on_uncertain)
+    mine = Flight(step)
+    try:
+        while True:
+            got = journal.turns.do(lambda: _begin(journal, mine, on_uncertain))
+            if isinstance(got, _Done):
+                return got.value
+            if got is mine:
+                break
+            if got.thread == mine.thread:
+                raise _within_itself(step)
+            got.landed.result()
+        return _run(journal, mine, call)
+    finally:
+        _lose(journal, mine)
+
+
+def _run(journal: Journal, mine: Flight, call: Callable[[], Any]) -> Any:
+    token = _running.set((*_running.get(), mine))
+    try:
+        value = call()
+    except Exception as error:
+        problem = error
+        journal.turns.do(lambda: _failed(journal, mine, problem))
+        raise
+    finally:
+        _running.reset(token)
+    journal.turns.do(lambda: _ended(journal, mine, value))
+    return value
+
+
+async def aonce(
+    journal: Journal, step: Step, call: Callable[[], Any], on_uncertain: OnUncertain
+) -> Any:
+    """Run a step from async code; what `call` returns is awaited, if it can be."""
+    _check_policy(on_uncertain)
+    mine = Flight(step)
+    try:
+        while True:
+            got = await _in_turn(journal, lambda: _begin(journal, mine, on_uncertain), mine)
+            if isinstance(got, _Done):
+                return got.value
+            if got is mine:
+                break
+            if got in _running.get():
+                raise _within_itself(step)
+            await wait_for(got.landed)
+        return await _arun(journal, mine, call)
+    finally:
+        _lose(journal, mine)
+
+
+async def _arun(journal: Journal, mine: Flight, call: Callable[[], Any]) -> Any:
+    token = _running.set((*_running.get(), mine))
+    try:
+        value = call()
+        if hasattr(value, "__await__"):
+            value = await value
+    except Exception as error:
+        problem = error
+        await _in_turn(journal, lambda: _failed(journal, mine, problem))
+        raise
+    finally:
+        _running.reset(token)
+    await _in_turn(journal, lambda: _ended(journal, mine, value))
+    return value
+
+
+async def _in_turn(journal: Journal, work: Callable[[], Any], begins: Flight | None = None) -> Any:
+    future = in_thread(lambda: journal.turns.do(work))
+    try:
+        return await wait_for(future)
+    except BaseException:
+        if begins is not None:
+            # Cancelled: a step that is begun in that thread all the same did not run.
+            future.add_done_callback(lambda done: _cancelled(journal, begins, done))
+        raise
+
+
+def _cancelled(journal: Journal, mine: Flight, done: Any) -> None:
+    if done.exception() is None and done.result() is mine:
+        journal.turns.do(lambda: _add(journal, mine, {"what": "paused"}))
+        _lose(journal, mine)
+
+
+def _within_itself(step: Step) -> UsageError:
+    return UsageError(
+        f"once({one_line(step.name[0], 60)!r}) is called while that very step runs in the same "
+        "thread: it would wait for itself. Use `await aonce(…)` in async code, or another label."
+    )
+
+
+def _check_policy(on_uncertain: str) -> None:
+    if on_uncertain not in ("ask", "rerun", "stop"):
+        raise UsageError('on_uncertain= is "ask", "rerun" or "stop"')
+
+
+def _lose(journal: Journal, mine: Flight) -> None:
+    """Let a step go that runs no more; whoever waits for it looks again."""
+    here = _flights.get(journal, {})
+    if here.get(mine.step.name) is mine:
+        del here[mine.step.name]
+    if not mine.landed.done():
+        mine.landed.set_result(None)
+
+
+def current_token() -> str:
+    """Return the idempotency key of the step that the calling code is in.
+
+    Raises:
+        NoRun: it is in none.
+    """
+    running = _running.get()
+    if not running:
+        raise NoRun("idempotency_key() belongs inside a function that once() runs")
+    return running[-1].token
+
+
+# ---------------------------------------------------------------------- in the run's turn
+
+
+def _begin(journal: Journal, mine: Flight, policy: OnUncertain) -> _Done | Flight:
+    """Decide what becomes of a call; records that the step begins, if it does."""
+    here = _flights.setdefault(journal, {})
+    while True:
+        known = journal.ledger.effects.get(mine.step.name)
+        if known is not None:
+            _check_arguments(journal, known, mine.step)
+        other = here.get(mine.step.name)
+        if other is not None:
+            return other
+        try:
+            if known is not None and known.what == "result":
+                return _Done(_result(known))
+            if known is None or known.what in _ENDED:
+                _start(journal, mine, known, again=False)
+            else:
+                done = _unsettled(journal, mine, known, policy)
+                if done is not None:
+                    return done
+        except questions.Changed:
+            continue
+        here[mine.step.name] = mine
+        return mine
+
+
+def _check_arguments(journal: Journal, known: Effect, step: Step) -> None:
+    before = known.head.get("arguments", "")
+    if before and step.arguments and before != step.arguments:
+        label = one_line(step.name[0], 60)
+        keyed = " with this key" if step.name[1] else ""
+        raise OnceKeyReused(
+            f"run {one_line(journal.run_id)}: once({label!r}){keyed} was called with other "
+            "arguments before. Nothing was run. Give key= that differs for each (the address of "
+            "the mail, the number of the order), or another label."
+        )
+
+
+def _result(known: Effect) -> Any:
+    record = known.records[-1]
+    return codec.decode(record.member("data"), bool(record.head.get("tagged")))
+
+
+def _start(journal: Journal, mine: Flight, known: Effect | None, *, again: bool) -> None:
+    name = mine.step.name
+    before = _mark(known)
+    mine.attempt = 1 if known is None else known.attempt + 1
+    mine.token = token_of(journal.run_id, name, journal.ledger.passes)
+    fields = {**_fields(mine), "what": "started", "token": mine.token, **here()}
+    if again:
+        fields["again"] = True
+
+    def make() -> tuple[dict[str, Any], bytes]:
+        if _mark(journal.ledger.effects.get(name)) != before:
+            raise questions.Changed
+        return fields, b""
+
+    journal.add_made("effect", make)
+
+
+def here() -> dict[str, Any]:
+    """Return which process a step runs in."""
+    return {"pid": os.getpid(), "host": host_name()}
+
+
+def _mark(known: Effect | None) -> tuple[str, int]:
+    return ("", 0) if known is None else (known.what, known.attempt)
+
+
+def _fields(mine: Flight) -> dict[str, Any]:
+    label, key = mine.step.name
+    fields: dict[str, Any] = {"label": label, "attempt": mine.attempt}
+    if key:
+        fields["key"] = key
+    if mine.step.arguments:
+        fields["arguments"] = mine.step.arguments
+    return fields
+
+
+def token_of(run_id: str, name: tuple[str, str], passes: int) -> str:
+    """Return the idempotency key of a step: the same in every attempt of a pass, ASCII."""
+    told = _joined([run_id, *name, str(passes)])
+    slugs = [_UNSLUGGED.sub("-", text).strip("-.")[:48] or "x" for text in (run_id, name[0])]
+    return f"{slugs[0]}/{slugs[1]}-{hashlib.sha256(told).hexdigest()[:12]}"
+
+
+def _joined(parts: list[str]) -> bytes:
+    """Join texts so that no two lists give the same bytes."""
+    data = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return b"".join(b"%d:%b," % (len(text), text) for text in data)
+
+
+def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertain) -> _Done | None:
+    """Decide about a step that began and has no end: (a value), run it again (None), or raise."""
+    label, key = name = mine.step.name
+    question = questions.wanted(
+        _asking(known),
+        options=_OPTIONS,
+        key=["once", label, key, known.attempt, journal.ledger.passes],
+        about=name,
+    )
+    found = questions.find(journal, question)
+    if found is not None and found.answer is not None:
+        said, result = questions.value_of(found)
+        if said == "stop":
+            raise EffectStopped(
+                f"run {one_line(journal.run_id)}: {found.id} was answered stop: "
+                f"{one_line(label, 60)!r} is not run again, and the run ends here.",
+                label=label,
+            )
+        if said == "happened":
+            value = None if result is questions.NOT_GIVEN else result
+            mine.attempt = known.attempt
+            _record_result(journal, mine, value, {"taken": found.id})
+            return _Done(value)
+        _start(journal, mine, known, again=True)
+        return None
+    if policy == "rerun":
+        _start(journal, mine, known, again=True)
+        return None
+    if policy == "ask":
+        if found is None:
+            questions.put(journal, question)
+        raise questions.waiting(journal)
+    if known.what == "started":
+        mine.attempt = known.attempt
+        _add(journal, mine, {"what": "uncertain"})
+    raise EffectUncertain(
+        f"run {one_line(journal.run_id)}: {one_line(label, 60)!r} began at "
+        f"{str(known.records[0].head.get('time'))[:19]}+00:00 and never reported back. It may have "
+        'happened. Look, then run with on_uncertain="ask" or "rerun".',
+        label=label,
+    )
+
+
+def _asking(known: Effect) -> str:
+    first = known.records[0].head
+    label = one_line(str(first.get("label")), 80)
+    if known.what == "unrecorded":
+        return f"{label} ran, and its result could not be kept. How is the run to go on?"
+    return f"{label} began and never reported back. Did it happen?"
+
+
+def _add(journal: Journal, mine: Flight, fields: dict[str, Any], body: bytes = b"") -> None:
+    journal.add("effect", {**_fields(mine), **fields}, body=body)
+
+
+def _failed(journal: Journal, mine: Flight, error: Exception) -> None:
+    """Record that a step raised; it is run again when it is asked for again."""
+    if isinstance(error, WaitingForPerson):
+        fields = {"what": "paused"}
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        fields = {"what": "error", "error": quoted(text, 300)}
+    try:
+        _add(journal, mine, fields)
+    except CaravanseraiError as problem:
+        error.add_note(f"caravanserai could not record this: {problem}")
+    mine.landed.set_exception(error)
+    _lose(journal, mine)
+
+
+def _ended(journal: Journal, mine: Flight, value: object) -> None:
+    try:
+        _record_result(journal, mine, value, {})
+    except UnserialisableState as error:
+        told = {"what": "unrecorded", "why": one_line(str(error), 300)}
+        _add(journal, mine, told)
+        mine.landed.set_exception(error)
+        raise
+    finally:
+        _lose(journal, mine)
+
+
+def _record_result(journal: Journal, mine: Flight, value: object, more: dict[str, Any]) -> None:
+    encoded = codec.encode(value)
+    fields: dict[str, Any] = {"what": "result", **more}
+    if encoded.tagged:
+        fields["tagged"] = True
+    _add(journal, mine, fields, b'"data":' + encoded.data)
+
+
+def afresh(journal: Journal) -> None:
+    """Leave all that was recorded behind: a fresh pass begins. Runs in its turn of the queue."""
+    if journal.exists and not journal.ledger.empty:
+        fields = {"what": "fresh", "pass": journal.ledger.passes + 1}
+        journal.add("effect", fields)
+
+
+def _after_fork() -> None:
+    # What ran in the parent runs there still; here it is somebody else's.
+    _flights.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,102 @@
+"""Looking for secrets in the files of a store, byte by byte.
+
+This is the check from outside: it knows nothing of records, and reads every file that is there,
+temporary ones and copies of damaged parts too. It finds what was written before a value was
+declared, by another release, or by hand.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from caravanserai_core import secrets
+from caravanserai_core.names import folder_name
+from caravanserai_core.redact import shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from caravanserai_core.stores import FileStore
+
+_PIECE: Final = 1 << 20
+"""Bytes that are looked at together."""
+
+_OVERLAP: Final = 16 << 10
+"""Bytes of the piece before that are looked at again: what lies across the border is in them."""
+
+
+class Leak(NamedTuple):
+    """Where a secret stands.
+
+    Attributes:
+        path: the file, relative to the store; words stand for a secret in the path itself.
+        offset: byte offset there; None: it is in the path.
+        what: `env:NAME` or `name:NAME`; for one that only looks like a secret, its kind.
+        declared: whether it is a declared value.
+    """
+
+    path: str
+    offset: int | None
+    what: str
+    declared: bool
+
+
+def leaks(store: FileStore, run_id: str | None = None) -> Iterator[Leak]:
+    """Look for declared values, in all their forms, and for what looks like a secret.
+
+    Args:
+        store: where to look.
+        run_id: the run to look at; None: all that is in the store's folder.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    root = Path(store.root)
+    tops = [root]
+    if run_id is not None:
+        # Release 0.2.0 used the run's name as it is, where that is the name of a folder.
+        names = dict.fromkeys([folder_name(run_id), run_id])
+        tops = [root / name for name in names if name not in (".", "..") and "/" not in name]
+    for top in tops:
+        for folder, folders, files in os.walk(top, onerror=_raise if top == root else None):
+            folders.sort()
+            for file in sorted(files):
+                yield from _in_file(root, Path(folder, file))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _in_file(root: Path, path: Path) -> Iterator[Leak]:
+    found = secrets.current()
+    relative = str(path.relative_to(root))
+    secret = found.in_text(relative)
+    if secret is not None:
+        relative = "[a name that holds a secret]"
+        yield Leak(relative, None, secret.source, declared=True)
+    if path.is_symlink():
+        return
+    told: set[tuple[int, str]] = set()
+    with path.open("rb") as file:
+        start, before = 0, b""
+        while piece := file.read(_PIECE):
+            data = before + piece
+            for at, what, declared in _in_bytes(found, data):
+                if (start + at, what) not in told:
+                    told.add((start + at, what))
+                    yield Leak(relative, start + at, what, declared)
+            before = data[-_OVERLAP:]
+            start += len(data) - len(before)
+            told = {item for item in told if item[0] >= start}
+
+
+def _in_bytes(found: secrets.Found, data: bytes) -> Iterator[tuple[int, str, bool]]:
+    if found.among(data):
+        for at, secret in found.places(data):
+            yield at, secret.source, True
+    # Each byte is one character, so that an index is an offset.
+    for at, kind in shapes(data.decode("latin-1")):
+        yield at, kind, False

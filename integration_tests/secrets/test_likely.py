@@ -1,0 +1,97 @@
+"""What looks like a secret in a state: told once, or refused, and never changed."""
+
+from __future__ import annotations
+
+import logging
+import secrets as randomness
+from pathlib import Path
+
+import pytest
+
+from caravanserai_core import (
+    SecretFound,
+    UsageError,
+    checkpoint,
+    declare_secret,
+    likely,
+    likely_secrets,
+    load,
+    open_run,
+)
+from integration_tests.secrets.planted import Held, hits
+
+TOKEN = "ghp_" + "0aZ9" * 9
+
+
+@pytest.fixture(autouse=True)
+def _no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likely, "_policy", likely._Policy())
+
+
+def test_a_warning_for_each_place_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It says where and of which kind; the state is kept as it is."""
+    state = {"step": 0, "tool": [{"text": f"cloned\nwith\n{TOKEN}"}], "held": Held("x", TOKEN)}
+    with open_run("run") as run:
+        for step in range(5):
+            state["step"] = step
+            run.checkpoint(state)
+    warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warned) == 2
+    assert warned[0].startswith("$.tool[0].text looks like a secret (github)")
+    assert warned[1].startswith("$.held.inside looks like a secret (github)")
+    assert TOKEN not in caplog.text
+    assert load("run") == state
+
+
+def test_refused_where_that_is_asked_for(store_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a call or by the environment; a declared one is a reference and passes."""
+    monkeypatch.setenv("CARAVANSERAI_SECRETS", "refuse")
+    state = {"messages": [{"n": n} for n in range(2000)], "args": {"token": TOKEN}}
+    with pytest.raises(SecretFound) as caught:
+        checkpoint("run", state)
+    assert (caught.value.path, caught.value.name) == ("$.args.token", "github")
+    assert TOKEN not in str(caught.value)
+    assert hits(store_dir, [TOKEN]) == []
+    likely_secrets("ignore")
+    checkpoint("ignored", state)
+    likely_secrets("refuse")
+    declare_secret("token", TOKEN)
+    checkpoint("run", state)
+    assert load("run") == state
+
+
+@pytest.mark.parametrize("allow", ["github", "$.fixtures", "$.fixtures[0].token"])
+def test_what_is_allowed_passes(allow: str) -> None:
+    """By kind, by place, by a place above; and nothing beside it."""
+    likely_secrets("refuse", allow=[allow])
+    checkpoint("run", {"fixtures": [{"token": TOKEN}]})
+    with pytest.raises(SecretFound):
+        checkpoint("run", {"other": "xoxb-" + "123456789012-abcdefghijkl"})
+
+
+def test_ids_hashes_and_images_are_never_refused(thorough: bool) -> None:
+    """What agents' states are full of has no such form, not even by chance."""
+    likely_secrets("refuse")
+    for _ in range(2000 if thorough else 50):
+        checkpoint(
+            "run",
+            {
+                "ids": [
+                    f"call_{randomness.token_hex(12)}",
+                    f"toolu_{randomness.token_urlsafe(18)}",
+                ],
+                "hash": randomness.token_hex(32),
+                "image": randomness.token_urlsafe(3000).replace("-", "+").replace("_", "/"),
+                "signed": randomness.token_urlsafe(64),
+                "code": "key = os.getenv('OPENAI_API_KEY', 'sk-...')",
+            },
+        )
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wish that nobody understands is not taken for none."""
+    with pytest.raises(UsageError, match="warn, refuse, ignore"):
+        likely_secrets("redact")  # type: ignore[arg-type]
+    monkeypatch.setenv("CARAVANSERAI_SECRETS", "yes")
+    with pytest.raises(UsageError, match="CARAVANSERAI_SECRETS"):
+        checkpoint("run", {})
