@@ -127,7 +127,11 @@ def load(
         if not chain:
             state = reading.load(found, run_id, number, raw=raw)
             old = found.legacy(run_id)
-            return state if raw else schemas.of_legacy(old, run_id, journal.schema)
+            if raw:
+                return state
+            if old is None:
+                return read()  # the run was begun in this very moment
+            return schemas.of_legacy(old, run_id, journal.schema)
         number = chain[-1].waypoint
         if raw:
             return reading.decode(chain, number, found, run_id, raw=True)

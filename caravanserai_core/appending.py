@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from caravanserai_core.pending import Pending
     from caravanserai_core.records import Record
-    from caravanserai_core.stores.base import Appended, Holder, Store, Tail
+    from caravanserai_core.stores.base import Appended, Store, Tail
+    from caravanserai_core.stores.owners import Holder
 
 _log = logging.getLogger("caravanserai")
 
@@ -118,14 +119,13 @@ class Appending(Known):
         except StoreFailed:
             self._step_back()
             raise
+        self._durability.written(appended.tail.seq - len(appended.places) + 1)
         if appended.durable:
             self._safe = None
             self._durability.reached(appended.tail.seq)
-        else:
-            self._durability.written(appended.tail.seq)
-            if self._safe is None and end is not None:
-                remarks = {lane: list(texts) for lane, texts in self._remarks.items()}
-                self._safe = _Safe(end, list(self._since), remarks, self._finish, self._pending)
+        elif self._safe is None and end is not None:
+            remarks = {lane: list(texts) for lane, texts in self._remarks.items()}
+            self._safe = _Safe(end, list(self._since), remarks, self._finish, self._pending)
         if end is None or end.rolled:
             self._segment = appended.places[0]
         if self._tail is None:
@@ -362,6 +362,15 @@ class Appending(Known):
         """Let notes be written a moment after their records, by another thread."""
         if self._ready is None:
             self._ready = {}
+
+    def renew_live(self) -> None:
+        """Write the live note again where a killed process did not come to it. Runs in its turn."""
+        shown = self.shown_now()
+        if shown is None or self._tail is None:
+            return
+        expected = shown.text if shown.live is None else shown.live
+        if self.store.get_note(self.run_id, "latest.md") != expected:
+            self.store.put_notes(self.run_id, self._tail, {}, shown)
 
     def write_notes(self) -> None:
         """Write the notes that are ready; they stay away where the journal is another by now."""

@@ -50,7 +50,7 @@ def fork_run(store: Store, run_id: str, at: int | None, new_run_id: str) -> int:
         if old is None or old.number != number:
             reading.load(store, run_id, number)  # raises: release 0.2.0 kept no state of it
     heads = {record.lane: record.waypoint for record in items if record.kind == "waypoint"}
-    kept, entry = retention.with_needs(store, run_id, items, set(heads.values()))
+    kept, entry = retention.with_needs(store, run_id, items, set(heads.values()), {number})
     for record in items:
         _without_questions(record.head)
         if record.kind == "waypoint" and record.waypoint == number:

@@ -376,7 +376,8 @@ class _Rewrite:
         else:
             fields |= {"base": patch.base, "full": self._first + lane.full}
             body = b'"patch":' + patch.data
-            line = self.add(_draft(record, fields, body, here=self._here), Within(lane.full), number)
+            draft = _draft(record, fields, body, here=self._here)
+            line = self.add(draft, Within(lane.full), number)
         at = (self._first + line, Within(line), "")
         lane.rule = Lane.written(lane.rule, patch, number, at, (kept, prepared.size))
         return line

@@ -64,9 +64,9 @@ class Durability:
         """Note that nothing is known any more: the journal is to be read again."""
         self.seq = 0
 
-    def written(self, seq: int) -> None:
-        """Note that a record was written that is not durable yet."""
-        if seq <= self._lost[1]:
+    def written(self, first: int) -> None:
+        """Note that records were written, from this number on: in the place of what was lost."""
+        if first <= self._lost[1]:
             self._lost = (0, 0)
 
     def lost(self, last: int) -> None:

@@ -29,7 +29,7 @@ from caravanserai_core.errors import (
 )
 from caravanserai_core.meta import check_text
 from caravanserai_core.quoting import one_line, quoted
-from caravanserai_core.stores.base import host_name
+from caravanserai_core.stores.owners import host_name
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:

@@ -27,6 +27,12 @@ def store_for(run_id: str, store: StoreLike = None) -> Store:
     return found
 
 
+def share_home(run_id: str, other: str) -> None:
+    """Let a run have the default store of another one, where it was made beside that."""
+    if other in _homes:
+        _homes[run_id] = _homes[other]
+
+
 def leave_home(run_id: str) -> None:
     """Forget where a run's default store was; for a run that was deleted."""
     _homes.pop(run_id, None)

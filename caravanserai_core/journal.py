@@ -416,7 +416,6 @@ class Journal(Appending):
                 self.store.put_notes(self.run_id, self._tail, {}, shown)
         return done.removed
 
-
     def _prune(self) -> None:
         """Remove what the store does not keep; the waypoint just written stands in any case."""
         wanted = retention.Rules(self.store.keep)

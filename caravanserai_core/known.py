@@ -17,6 +17,7 @@ from caravanserai_core.notes import Note, Place, foot, render
 from caravanserai_core.opening import writer
 from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of
 from caravanserai_core.quoting import one_line
+from caravanserai_core.redact import redact_fields
 from caravanserai_core.schema import FIRST, schema_of
 from caravanserai_core.stores.base import Shown
 from caravanserai_core.turns import Turns
@@ -190,20 +191,22 @@ class Known:
             self._ledger.take(record)
             if not self._ledger.whole:
                 self._ledger = None  # what the news hold no bodies of is read again
-        since, pending = self.behind([record.head])
+        # What is shown and written again of it may hold what was declared a secret since.
+        head = redact_fields(record.head)
+        since, pending = self.behind([head])
         if record.kind == "waypoint":
             self._lanes[record.lane] = _lane(record)
             self._finish = None
             self._remarks.pop(record.lane, None)
             if record.lane == "":
-                note = Note.from_json(record.head.get("note", ""))
+                note = Note.from_json(head.get("note", ""))
                 self._shown = (record.waypoint, record.head["time"], note)
                 self._shown_pending = from_json(record.head.get("pending"))
         elif record.kind == "finish":
-            self._finish = record.head
+            self._finish = head
         elif record.kind == "entry":
             self._finish = None
-            remark = record.head.get("remark")
+            remark = head.get("remark")
             if isinstance(remark, str):
                 self._remarks.setdefault(record.lane, []).append(remark)
         self._since, self._pending = since, pending
@@ -358,8 +361,11 @@ class Known:
     def shown_now(self) -> Shown | None:
         """Return what should lie beside the journal for the newest main waypoint, or None."""
         number, time, note = self._shown
-        if self._tail is None or not number:
+        if self._tail is None:
             return None
+        if not number:
+            begun = self._since or self._pending != NOTHING
+            return Shown(None, "", self._live()) if begun else None
         then = self._shown_pending
         live = self._live() if self._since or self._pending != then.told() else None
         text = self._render(number, time, note, then)

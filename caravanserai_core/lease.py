@@ -18,12 +18,14 @@ from caravanserai_core.errors import StaleWriter
 from caravanserai_core.opening import writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import now
-from caravanserai_core.stores.base import ANY_EPOCH, Holder, host_name
+from caravanserai_core.stores.base import ANY_EPOCH
+from caravanserai_core.stores.owners import Holder, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from caravanserai_core.stores.base import Appended, Hold, Sealed, Store, Tail
+    from caravanserai_core.stores.base import Appended, Sealed, Store, Tail
+    from caravanserai_core.stores.owners import Hold
 
     Seal = Callable[..., Sealed]
 

@@ -14,7 +14,7 @@ from caravanserai_core.errors import Conflict, RunBusy
 from caravanserai_core.names import folder_name
 from caravanserai_core.opening import writer
 from caravanserai_core.quoting import one_line
-from caravanserai_core.stores.base import Holder, busy_error
+from caravanserai_core.stores.owners import Holder, busy_error
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
 from caravanserai_core.ownership import Ownership, owning
 from caravanserai_core.piece import Piece
+from caravanserai_core.schema import FIRST
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from caravanserai_core.compaction import Keep
     from caravanserai_core.lane import Prepared
     from caravanserai_core.records import Record
+    from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
     from caravanserai_core.turns import Turn, Turns
 
@@ -224,6 +226,7 @@ class Pipeline:
         meta: dict[str, Any],
         overtake: bool = False,
         guard: Callable[[Callable[[], int]], int] | None = None,
+        schema: Schema = FIRST,
     ) -> Queued:
         """Queue a waypoint; its result is the waypoint's number, and it is durable then.
 
@@ -235,6 +238,7 @@ class Pipeline:
             overtake: it may follow a waypoint of somebody else that nobody here has looked at.
             guard: called when it is this one's turn, with the function that writes it: calls
                 that, or raises. It must not wait for another save of this run.
+            schema: what the program declares of the state.
         """
         journal = self._journal
         before = self._entries
@@ -246,6 +250,7 @@ class Pipeline:
             return self._with_pieces(write, before)
 
         def write(pieces: list[Piece]) -> int:
+            journal.schema = schema  # others of other schemas may write to it, each in its turn
             for _ in range(8):
                 try:
                     return journal.checkpoint(prepared, note, lane, meta, pieces)
@@ -274,6 +279,7 @@ class Pipeline:
         say: str | None = None,
         lane: str,
         meta: dict[str, Any],
+        schema: Schema = FIRST,
     ) -> Waiting:
         """Let an entry wait for the next record of the run, which takes it along.
 
@@ -281,6 +287,8 @@ class Pipeline:
             UnserialisableState: the data cannot be kept exactly.
         """
         fields: dict[str, Any] = {"name": name, "meta": meta}
+        if schema.number != FIRST.number:
+            fields["schema"] = schema.number
         if say:
             fields["say"] = Note(say).to_json()
         encoded = codec.encode(data)

@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import reading, survey
-from caravanserai_core.errors import WaypointNotFound
+from caravanserai_core.errors import JournalDamaged, WaypointNotFound
+from caravanserai_core.pending import NOTHING
 from caravanserai_core.quoting import one_line
+from caravanserai_core.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
-_IN_PLACE = {"open", "snapshot", "waypoint", "entry", "finish", "roll", "removed"}
+_IN_PLACE = {"open", "snapshot", "waypoint", "entry", "roll", "removed"}
 
 
 def resolve(store: Store, run_id: str, at: int) -> int:
@@ -59,7 +60,7 @@ def records(store: Store, run_id: str) -> list[Record]:
 
 
 def asides(store: Store, run_id: str, found: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return the heads of the records that stay alive beside the waypoints, oldest first.
+    """Return the heads of the records that stay whatever is pruned, oldest first.
 
     Args:
         store: where the run lives.
@@ -70,15 +71,19 @@ def asides(store: Store, run_id: str, found: Iterable[Record]) -> list[dict[str,
     for place, record in enumerate(found):
         if record.kind == "snapshot" and place == 1:
             # What was carried over a compaction stands nowhere else.
-            whole = record
-            if record.body is None:
-                read = store.scan(run_id, bodies=True, start=record.place)
-                whole = next(item for item in read if getattr(item, "sum", "") == record.sum)  # type: ignore[assignment]
+            whole = record if record.body is not None else _whole(store, run_id, record)
             carried = (whole.data() or {}).get("carried", [])
             heads += [item["head"] for item in carried if isinstance(item.get("head"), dict)]
         elif record.kind not in _IN_PLACE:
             heads.append(record.head)
     return heads
+
+
+def _whole(store: Store, run_id: str, record: Record) -> Record:
+    for item in store.scan(run_id, bodies=True, start=record.place):
+        if isinstance(item, Record) and item.sum == record.sum:
+            return item
+    raise JournalDamaged(f"record {record.seq} of run {one_line(run_id)} has gone")
 
 
 def pinned(heads: Iterable[dict[str, Any]]) -> set[int]:
@@ -92,10 +97,10 @@ def pinned(heads: Iterable[dict[str, Any]]) -> set[int]:
 
 def asked(heads: Iterable[dict[str, Any]]) -> set[int]:
     """Return the numbers of the waypoints at which a question is open; see `asides`."""
-    open_: dict[Any, int] = {}
+    pending = NOTHING
+    at: dict[str, int] = {}
     for head in heads:
+        pending = pending.after(head)
         if head.get("kind") == "question":
-            open_[head.get("question")] = head.get("waypoint", 0)
-        elif head.get("kind") == "answer":
-            open_.pop(head.get("question"), None)
-    return set(open_.values())
+            at[str(head.get("question"))] = head.get("waypoint", 0)
+    return {at[question] for question in pending.waits}

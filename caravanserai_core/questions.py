@@ -282,7 +282,11 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
 
 
 def waiting(journal: Journal) -> WaitingForPerson:
-    """Build the error for a run that waits for the open questions that it has."""
+    """Build the error for a run that waits for the open questions that it has.
+
+    Runs in its turn of the queue. A person is going to look at the live note now.
+    """
+    journal.renew_live()
     questions = [asked(question.record.head) for question in journal.ledger.open]
     told = "; ".join(
         f"{q.id} {first_line(q)}, answered by "
@@ -294,6 +298,23 @@ def waiting(journal: Journal) -> WaitingForPerson:
         run_id=journal.run_id,
         questions=tuple(q.id for q in questions),
     )
+
+
+def refuse_waiting(journal: Journal) -> None:
+    """Refuse to start a program that could do nothing but ask again what it asked.
+
+    Raises:
+        WaitingForPerson: questions are open, none of them too late, and no answer is unused.
+    """
+    now = datetime.now(UTC)
+    late = [
+        question
+        for question in journal.ledger.open
+        if (until := asked(question.record.head).expires) and datetime.fromisoformat(until) <= now
+    ]
+    unused = [q for q in journal.ledger.questions.values() if q.state == "answered"]
+    if journal.ledger.open and not late and not unused:
+        raise waiting(journal)
 
 
 # ---------------------------------------------------------------------- answering

@@ -181,12 +181,13 @@ def opening(record: Record, run_id: str | None = None, *, resolve: bool = False)
     return found
 
 
-def data_of(record: Record, state: Any = None) -> Any:
+def data_of(record: Record, state: Any = None, *, lenient: bool = False) -> Any:
     """Decode the data of an entry.
 
     Args:
         record: the entry, with its body.
         state: the state that it refers to, where it shares lists with one.
+        lenient: an object that the program's type no longer fits comes as a `codec.Unfit`.
 
     Raises:
         UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
@@ -197,9 +198,9 @@ def data_of(record: Record, state: Any = None) -> Any:
         return tree
     shared = head.get("shared", ())
     if not shared:
-        return codec.decode_tree(tree)
+        return codec.decode_tree(tree, lenient=lenient)
     targets = {path: codec.at(state, path) for path in shared}
-    return codec.decode_tree(tree, shared=shared, targets=targets)
+    return codec.decode_tree(tree, shared=shared, targets=targets, lenient=lenient)
 
 
 def rebuild(chain: list[Record], number: int) -> Any:
@@ -431,7 +432,8 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
         first = found[0].number if found else old.number + 1
         first = min(first, old.number + 1)  # what was removed since is not the old release's
         found = [_legacy_waypoint(old, n, read) for n in range(1, first)] + found
-    if not found and adapter is None:
+    # Raises where the journal ends too early: what is missing at the end leaves no trace in it.
+    if store.recent(run_id) is None and not found:
         raise not_found(store, run_id)
     return found
 

@@ -30,19 +30,27 @@ class Needs(Protocol):
     """What an adapter says of a run that is to be pruned or forked."""
 
     def __call__(
-        self, records: Sequence[Record], kept: set[int], tree: Callable[[int], Any], /
+        self,
+        records: Sequence[Record],
+        heads: set[int],
+        kept: set[int],
+        tree: Callable[[int], Any],
+        /,
     ) -> tuple[set[int], Callable[[Record], bool | None]]:
-        """Say what the kept waypoints cannot be without.
+        """Say what stays: the kept waypoints, the heads of lanes, and what these need.
 
         Args:
             records: all records of the run, large bodies left out.
-            kept: numbers of the waypoints that stay.
+            heads: numbers of the newest waypoint of each lane. That of a lane which nothing will
+                ever go on with may go.
+            kept: numbers of the waypoints that stay in any case.
             tree: gives the JSON tree of a waypoint's state.
 
         Returns:
             The numbers of all waypoints that have to stay, and what says of an entry whether it
             stays: True, False, or None for "as the waypoint before it on its lane does".
         """
+        ...
 
 
 class Rules(NamedTuple):
@@ -98,7 +106,7 @@ def plan(store: Store, run_id: str, wanted: Rules) -> Plan:
     stops = [record for record in found if record.kind == "waypoint"]
     heads = {record.lane: record.waypoint for record in stops}
     aside = points.asides(store, run_id, found)
-    kept = set(heads.values()) | points.pinned(aside) | points.asked(aside)
+    kept = points.pinned(aside) | points.asked(aside)
     main = [record.waypoint for record in stops if not record.lane]
     newest = set() if wanted.keep is None else set(main[-wanted.keep :])
     limit = None if wanted.older_than is None else datetime.now(UTC) - wanted.older_than
@@ -106,22 +114,24 @@ def plan(store: Store, run_id: str, wanted: Rules) -> Plan:
         young = limit is not None and datetime.fromisoformat(record.head["time"]) >= limit
         if young or record.waypoint in newest:
             kept.add(record.waypoint)
-    kept, entry = with_needs(store, run_id, found, kept)
+    kept, entry = with_needs(store, run_id, found, set(heads.values()), kept)
     numbers = [record.waypoint for record in stops]
     going = [number for number in numbers if number not in kept]
     return Plan(going, len(numbers) - len(going), entry)
 
 
 def with_needs(
-    store: Store, run_id: str, found: Sequence[Record], kept: set[int]
+    store: Store, run_id: str, found: Sequence[Record], heads: set[int], kept: set[int]
 ) -> tuple[set[int], Callable[[Record], bool | None]]:
-    """Add what the adapter of a run needs beside the waypoints that stay; see `Needs`."""
+    """Ask the adapter of a run which waypoints and entries stay; see `Needs`."""
     needs = _needs(reading.written_by(store, run_id)) if found else None
 
     def tree(number: int) -> Any:
         return reading.tree_of(store.chain(run_id, number), number, store, run_id)
 
-    return (kept, _as_its_waypoint) if needs is None else needs(found, kept, tree)
+    if needs is None:
+        return kept | heads, _as_its_waypoint
+    return needs(found, heads, kept, tree)
 
 
 def _as_its_waypoint(_entry: Record) -> bool | None:

@@ -148,14 +148,33 @@ def migrated(state: Any, stored: int, wanted: Schema, where: str) -> Any:
     if stored == wanted.number:
         return state
     for number, step in enumerate(steps, stored):
-        try:
-            state = step(state)
-        except Exception as error:
-            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise SchemaMismatch(
-                f"{where}: $: the migration from schema {number} to {number + 1}, "
-                f"{_name(step)}, failed with {one_line(told, 200)}. Nothing was changed."
-            ) from error
+        state = stepped(step, state, number, where)
+    check_kept(state, stored, wanted, where)
+    return state
+
+
+def stepped(step: Callable[[Any], Any], state: Any, number: int, where: str) -> Any:
+    """Lead a state one schema on, from `number`; see `migrated`.
+
+    Raises:
+        SchemaMismatch: the step failed.
+    """
+    try:
+        return step(state)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise SchemaMismatch(
+            f"{where}: $: the migration from schema {number} to {number + 1}, {_name(step)}, "
+            f"failed with {one_line(told, 400)}. Nothing was changed."
+        ) from error
+
+
+def check_kept(state: Any, stored: int, wanted: Schema, where: str) -> None:
+    """Refuse what came out of the steps and cannot be kept; see `migrated`.
+
+    Raises:
+        SchemaMismatch: it cannot.
+    """
     try:
         codec.encode(state)
     except UnserialisableState as error:
@@ -164,7 +183,6 @@ def migrated(state: Any, stored: int, wanted: Schema, where: str) -> Any:
             f"{wanted.number}. Nothing was changed.",
             path=error.path,
         ) from error
-    return state
 
 
 def of_legacy(old: Any, run_id: str, wanted: Schema) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from caravanserai_core import points, reading, retention
 from caravanserai_core.branching import fork_run
 from caravanserai_core.errors import UsageError
-from caravanserai_core.homes import store_for
-from caravanserai_core.journal import journal_for
+from caravanserai_core.homes import share_home, store_for
+from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.threads import in_thread, wait_for
 
@@ -49,6 +49,10 @@ def fork(run_id: str, *, at: int | None = None, new_run_id: str, store: StoreLik
     number: int = journal_for(found, run_id).turns.do(
         lambda: fork_run(found, run_id, at, new_run_id)
     )
+    # It is no surprise to this process that the run is there, and it is beside the other one.
+    forget(found, new_run_id)
+    if store is None:
+        share_home(new_run_id, run_id)
     return number
 
 

@@ -15,6 +15,7 @@ from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFor
 from caravanserai_core.journal import Journal
 from caravanserai_core.notes import recorded
 from caravanserai_core.records import Malformed, Record
+from caravanserai_core.redact import redact
 from caravanserai_core.stores.base import Bad, Shown
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class _Check:
         expected = recorded(record.head, self.run_id, self._framework)
         if text is None:
             self.find("note", f"{name} is missing; `caravanserai show` writes it again")
-        elif text == expected or _taken_over(self.store, self.run_id, record):
+        elif text in (expected, redact(expected)) or _taken_over(self.store, self.run_id, record):
             return
         elif _unfinished(text, expected):
             self.find("note", f"{name} is unfinished; `caravanserai show` writes it again")
@@ -213,7 +214,7 @@ def renew_notes(store: Store, run_id: str) -> None:
         for record in survey.records(store, run_id, bodies=False):
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
-                text = recorded(record.head, run_id, journal.framework)
+                text = redact(recorded(record.head, run_id, journal.framework))
                 there = store.get_note(run_id, name)
                 gone = there is None or _unfinished(there, text)
                 if gone and not _taken_over(store, run_id, record):

@@ -24,8 +24,8 @@ _WAITS = "waits for you"
     short_help="All runs of the store, the newest first.",
     epilog="Piped, a line is RUN, waypoints, age, status, folder, and for a damaged run what is "
     "wrong, with a tab between. --long adds the bytes on disk after the status. Keys of --json: "
-    "store, runs [run, status, waits (ids of open questions), waypoints, updated, adapter, folder "
-    "(its absolute path), error, origin (run_id, and waypoint for a fork); with --long bytes].",
+    "store, runs [run, status, waypoints, updated, adapter, folder (its absolute path), error, "
+    "origin (run_id, and waypoint for a fork), waits (ids of open questions); with --long bytes].",
 )
 @click.option("--long", "-l", "in_full", is_flag=True, help="Also tell how much disk each takes.")
 @json_option
@@ -89,13 +89,13 @@ def _tree(store: Store, info: RunInfo) -> dict[str, object]:
     return {
         "run": info.run_id,
         "status": info.status,
-        "waits": list(info.waits),
         "waypoints": info.waypoints,
         "updated": info.updated.astimezone(UTC).isoformat() if info.updated else None,
         "adapter": info.adapter,
         "folder": _runs.listed_folder(store, info),
         "error": info.error,
         "origin": info.origin,
+        "waits": list(info.waits),
     }
 
 

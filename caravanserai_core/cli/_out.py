@@ -117,4 +117,10 @@ def table(
     console.print(grid)
 
 
-_STYLES = {"damaged": "red", "failed": "red", "stopped": "yellow", "waits for you": "cyan", "finished": "green"}
+_STYLES = {
+    "damaged": "red",
+    "failed": "red",
+    "stopped": "yellow",
+    "waits for you": "cyan",
+    "finished": "green",
+}

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import api
+from caravanserai_core import api, listing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, debug_option
-from caravanserai_core.errors import CaravanseraiError
+from caravanserai_core.cli._upkeep import age_option
+from caravanserai_core.errors import CaravanseraiError, UsageError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from caravanserai_core.stores import Store
 
 
 @click.command("clean", short_help="Delete runs, without asking.")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN…", shell_complete=_runs.complete)
+@click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=_runs.complete)
+@click.option("--finished", is_flag=True, help="Delete all runs that are finished.")
+@age_option("Delete all runs that nothing was written to for so long: 12h, 30d, 8w.")
 @common_options
 @click.pass_obj
-def clean_(session: Session, runs: tuple[str, ...]) -> None:
-    """Delete runs and everything in them, without asking. Only exact names will do."""
+def clean_(
+    session: Session, runs: tuple[str, ...], finished: bool, older_than: timedelta | None
+) -> None:
+    """Delete runs and everything in them, without asking. Only exact names will do.
+
+    Without names: all that are finished, old, or both, as the options say. A run that a process
+    works on or that waits for a person, and one that is damaged, is then left alone.
+    """
+    chosen = finished or older_than is not None
+    if chosen is bool(runs):
+        raise UsageError("clean takes the names of runs, or --finished, --older-than or both")
     code = 0
-    for run in runs:
+    for run in _chosen(session.store, finished, older_than) if chosen else runs:
         try:
             gone = api.clean(run, store=session.store)
         except CaravanseraiError as error:
@@ -35,6 +50,18 @@ def clean_(session: Session, runs: tuple[str, ...]) -> None:
             code = code or _unknown(session.store, run)
     if code:
         click.get_current_context().exit(code)
+
+
+def _chosen(store: Store, finished: bool, older_than: timedelta | None) -> list[str]:
+    """Return the names of the runs that are finished, old, or both."""
+    limit = None if older_than is None else datetime.now(UTC) - older_than
+    wanted = {listing.FINISHED} if finished else {listing.FINISHED, listing.FAILED, listing.STOPPED}
+    return [
+        info.run_id
+        for info in listing.runs(store)
+        if info.status in wanted
+        and (limit is None or (info.updated is not None and info.updated < limit))
+    ]
 
 
 def _unknown(store: Store, run: str) -> int:

@@ -17,12 +17,14 @@ from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import ProgramNotFound, UsageError
+from caravanserai_core.journal import Journal
 from caravanserai_core.names import folder_name
 from caravanserai_core.ownership import TAKE_OVER
+from caravanserai_core.questions import refuse_waiting
 from caravanserai_core.quoting import visible
 from caravanserai_core.redact import redact
 from caravanserai_core.stores import FileStore, open_store
-from caravanserai_core.stores.base import busy_error
+from caravanserai_core.stores.owners import busy_error
 
 if TYPE_CHECKING:
     from caravanserai_core.stores import Store
@@ -50,8 +52,8 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
 
     Shows the command that was recorded when the run began, asks, and starts it in the recorded
     folder, without a shell. Ends with the program's own exit code; 3 if the program, its folder
-    or the run is gone, 5 if another process works on the run. Take care with a run that others may
-    have written: what is started is what stands in its journal.
+    or the run is gone, 5 if another process works on the run, 6 if it waits for a person. Take care
+    with a run that others may have written: what is started is what stands in its journal.
     """
     store = session.store
     run_id, at = _runs.find(store, run, prefix=False)
@@ -60,6 +62,8 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
             f"a program goes on from the newest waypoint of its run, not from @{at}. To look at "
             f"that one: {session.called} show {quote(run)}"
         )
+    journal = Journal(store, run_id)
+    journal.turns.do(lambda: refuse_waiting(journal))
     trail = _runs.trail(store, run_id)
     if trail.status == listing.FINISHED:
         _out.line("finished, nothing to do")

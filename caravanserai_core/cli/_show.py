@@ -36,8 +36,8 @@ _WIDTH = 100
     "show",
     short_help="A waypoint: its note, its state, what came since.",
     epilog="Keys of --json: run, status, goal, origin, folder (its absolute path), waypoint, time, "
-    "lane, parent, by, adapter, note (a text, or the fields of a structured note), state (with tags "
-    "for what JSON cannot hold), since [time, kind, lane, name, text], and "
+    "lane, parent, by, adapter, note (a text, or the fields of a structured note), state (with "
+    "tags for what JSON cannot hold), since [time, kind, lane, name, text], and "
     "where there are any, effects (steps without an end) and questions (open ones). For a run "
     "without a waypoint: waypoint is 0, and the fields up to state are null.",
 )
@@ -217,6 +217,8 @@ def happened(record: Record) -> str:
         )
     if record.kind in MARKS:
         return marked(head)
+    if record.kind == "lease":
+        return "taken over from the process that worked on it"
     if record.kind != "entry":
         return record.kind
     if "remark" in head:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,7 +16,11 @@ from caravanserai_core.errors import CaravanseraiError, UsageError
 from caravanserai_core.names import folder_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from caravanserai_core.stores import Store
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _AGE = re.compile(r"([0-9]{1,6})([smhdw])")
@@ -50,6 +54,11 @@ def pin_(session: Session, run: str, remove: bool) -> None:
     _out.line(f"waypoint {number} of {_out.cell(run_id)} is {done}")
 
 
+def age_option(help_: str) -> Callable[[F], F]:
+    """Add `--older-than AGE`, which gives a timedelta or None."""
+    return click.option("--older-than", callback=_age, metavar="AGE", help=help_)
+
+
 def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
     if text is None:
         return None
@@ -63,9 +72,7 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 @click.argument("run", required=False, shell_complete=_runs.complete)
 @click.option("--all", "every", is_flag=True, help="Prune all runs of the store.")
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="The newest N stay.")
-@click.option(
-    "--older-than", callback=_age, metavar="AGE", help="What is younger stays: 45m, 12h, 30d, 8w."
-)
+@age_option("What is younger stays: 45m, 12h, 30d, 8w.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @common_options
 @click.pass_obj

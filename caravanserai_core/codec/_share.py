@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caravanserai_core import secrets
 from caravanserai_core.codec._fault import Fault, clean
 from caravanserai_core.codec._strict import Malformed, read_text, strict
-from caravanserai_core.errors import SchemaMismatch, UnserialisableState
+from caravanserai_core.errors import SchemaMismatch, SecretFound, UnserialisableState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -92,8 +93,18 @@ def verify(state: object, shared: Mapping[str, int]) -> None:
 
     Raises:
         UnserialisableState: if there is no such list in the state, or it is too short.
+        SecretFound: if the path leads through a dict that is not written as one, for a secret
+            in one of its keys.
     """
     for path, most in shared.items():
+        node: Any = state
+        for key in keys(path):
+            if type(node) is dict and secrets.current().in_keys(k for k in node if type(k) is str):
+                raise SecretFound(
+                    f"$: beside the list at {clean(path)}, which other lists refer to, a key holds "
+                    "a declared secret; keep the secret in a value"
+                )
+            node = node.get(key) if type(node) is dict else None
         try:
             found = len(_target(state, path))
         except Fault:

@@ -34,16 +34,14 @@ from caravanserai_core.stores.base import (
     ANY_EPOCH,
     Appended,
     Bad,
-    Hold,
-    Holder,
     Listed,
     Recent,
     Sealed,
     Shown,
     Store,
     Tail,
-    busy_error,
 )
+from caravanserai_core.stores.owners import Hold, Holder, busy_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping

@@ -23,7 +23,7 @@ import orjson
 
 from caravanserai_core.stores._folder import close, typed, write_all
 from caravanserai_core.stores._seam import LEASE, NEW, READ
-from caravanserai_core.stores.base import Hold, Holder, busy_error, host_name
+from caravanserai_core.stores.owners import Hold, Holder, busy_error, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,6 @@ from caravanserai_core.stores.base import (
     SELF,
     Appended,
     Bad,
-    Hold,
-    Holder,
     Listed,
     Recent,
     Sealed,
@@ -23,8 +21,8 @@ from caravanserai_core.stores.base import (
     Store,
     Tail,
     Within,
-    busy_error,
 )
+from caravanserai_core.stores.owners import Hold, Holder, busy_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping

@@ -233,11 +233,6 @@ class RunReader(RunFolder):
     def listed(self, name: str) -> Listed | None:
         """Return what a list shows of the run, or None where nothing is in the folder."""
         segment = self.last_segment()
-        if segment == 0:
-            if _legacy.read(self.path) is not None:
-                return Listed(name, None, None, None, legacy=True)
-            self.refuse_lost(0)
-            return None
         while segment:
             fd = self.open_segment(segment, READ)
             try:
@@ -249,6 +244,10 @@ class RunReader(RunFolder):
             finally:
                 close(self.files, fd)
             segment -= 1
+        if _legacy.read(self.path) is not None:
+            return Listed(name, None, None, None, legacy=True)
+        self.refuse_lost(0)
+        self.refuse_gap(0)
         return None
 
     def _last_head(self, fd: int, segment: int, size: int) -> Record | None:

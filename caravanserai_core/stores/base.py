@@ -31,17 +31,17 @@ the lock. `seal` must therefore be callable more than once.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from caravanserai_core.errors import JournalDamaged, RunBusy
+from caravanserai_core.errors import JournalDamaged
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.records import Record
+    from caravanserai_core.stores.owners import Hold, Holder
 
     Salvage = Callable[[Iterator["Record | Bad"]], "Sealed"]
 
@@ -226,55 +226,6 @@ class Listed(NamedTuple):
     last: Record | None
     error: str | None
     legacy: bool = False
-
-
-class Holder(NamedTuple):
-    """Who works on a run.
-
-    Attributes:
-        host: name of the machine, "" where that is not known.
-        pid: process id there, 0 where that is not known.
-        since: when it began, ISO 8601 in UTC, "" where that is not known.
-        epoch: the epoch under which it writes.
-        by: nonce of the process.
-    """
-
-    host: str
-    pid: int
-    since: str
-    epoch: int
-    by: str
-
-
-def host_name() -> str:
-    """Return the name of this machine."""
-    return os.uname().nodename if hasattr(os, "uname") else ""
-
-
-def busy_error(run_id: str, holder: Holder) -> RunBusy:
-    """Build the error for a run that a living process holds."""
-    who = f"process {holder.pid}" if holder.pid else "another process"
-    if holder.host:
-        who += f" on {visible(holder.host)}"
-    if holder.since:
-        who += f", since {visible(holder.since[:19])} UTC"
-    return RunBusy(
-        f"run {visible(run_id)} is being worked on by {who}. Wait until that has ended, or end it. "
-        "To take the run over from it on purpose: takeover=True, or `caravanserai resume "
-        "--take-over`; what it writes after that is refused.",
-        run_id=run_id,
-        host=holder.host,
-        pid=holder.pid,
-        since=holder.since,
-    )
-
-
-class Hold(ABC):
-    """A lease: its process works on a run until this is released, or until the process ends."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give the run back; nothing is to be done where somebody took it over, or again."""
 
 
 class Store(ABC):

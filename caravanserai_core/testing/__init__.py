@@ -20,13 +20,14 @@ cannot vouch for itself. The records are sealed by hand here (`HandWriter`): no 
 
 from __future__ import annotations
 
+from caravanserai_core.testing._adapters import PAUSED, AdapterTests, Job
 from caravanserai_core.testing._appends import AppendTests
 from caravanserai_core.testing._leases import LeaseTests
 from caravanserai_core.testing._reads import ReadTests
 from caravanserai_core.testing._replaces import ReplaceTests
 from caravanserai_core.testing._writer import HOSTILE_IDS, HandWriter
 
-__all__ = ["HOSTILE_IDS", "HandWriter", "StoreTests"]
+__all__ = ["HOSTILE_IDS", "PAUSED", "AdapterTests", "HandWriter", "Job", "StoreTests"]
 
 
 class StoreTests(AppendTests, LeaseTests, ReplaceTests, ReadTests):

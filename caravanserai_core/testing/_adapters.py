@@ -18,10 +18,10 @@ import pytest
 
 from caravanserai_core import api
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
-from caravanserai_core.fork import fork
 from caravanserai_core.listing import runs
 from caravanserai_core.notes import SECTIONS
 from caravanserai_core.stores import open_store
+from caravanserai_core.upkeep import fork
 from caravanserai_core.verify import verify
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ PAUSED = "paused"
 
 _STEPS = ("look", "send", "sum")
 _SECRET = "CARAVANSERAI_TEST_API_KEY"
-_TITLE = re.compile(r"# (Waypoint [1-9]\d* — \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|No waypoint yet)")
+_TITLE = re.compile(
+    r"# (Waypoint [1-9]\d* — \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|No waypoint yet)"
+)
 _SECTION = re.compile(r"^## ([A-Z][a-z ]+?)(?: \(.*\))?$", re.MULTILINE)
 
 
@@ -224,7 +226,9 @@ class AdapterTests:
         assert self.run(job) == Ended(0, self._ALL)
 
         assert second.returncode != 0
-        assert self.done(job) == Counter(f"{at} {step}" for step in _STEPS for at in ("begin", "end"))
+        assert self.done(job) == Counter(
+            f"{at} {step}" for step in _STEPS for at in ("begin", "end")
+        )
         assert "**Waiting" not in self.notes(job)["latest.md"]
 
     def test_a_no_takes_the_other_branch_alone(self, job: Job) -> None:

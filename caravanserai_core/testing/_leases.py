@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from caravanserai_core.errors import RunBusy, StaleWriter
-from caravanserai_core.stores.base import Holder
+from caravanserai_core.stores.owners import Holder
 from caravanserai_core.testing._base import Hooks, end, raises, refuse
 from caravanserai_core.testing._writer import HandWriter
 

@@ -12,7 +12,8 @@ from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from caravanserai_core.stores.base import Appended, Hold, Holder, Store, Tail
+    from caravanserai_core.stores.base import Appended, Store, Tail
+    from caravanserai_core.stores.owners import Hold, Holder
 
     Decide = Callable[[Tail | None, list[Record] | None], None]
 

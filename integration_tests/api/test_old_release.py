@@ -135,6 +135,19 @@ def test_old_runs_are_listed(old: Path) -> None:
     assert {(info.status, info.waypoints) for info in found} == {("stopped", 3)}
 
 
+@pytest.mark.parametrize("left", [b"", b'{"len":[30'])
+def test_old_run_is_not_hidden_by_a_take_over_that_did_not_get_far(old: Path, left: bytes) -> None:
+    """A crash between making the journal and filling it: still listed, read, and taken over."""
+    folder = old / "my-run"
+    (folder / "journal-1.jsonl").write_bytes(left)
+
+    assert {info.run_id: info.waypoints for info in list_runs()}["my-run"] == 3
+    assert load("my-run") == {"step": 3, "by": "my-run"}
+    assert [point.number for point in history("my-run")] == [1, 2, 3]
+    assert checkpoint("my-run", {"step": 4}) == 4
+    assert {info.run_id: info.waypoints for info in list_runs()}["my-run"] == 4
+
+
 @pytest.mark.parametrize("run_id", RUN_IDS)
 @pytest.mark.parametrize("gone_on", [False, True])
 def test_old_run_is_deleted_whole(old: Path, run_id: str, gone_on: bool) -> None:

@@ -446,6 +446,7 @@ def test_the_keys_of_json_are_stable(cli: Cli) -> None:
     assert list(listed) == ["store", "runs"]
     assert list(listed["runs"][0]) == [
         "run", "status", "waypoints", "updated", "adapter", "folder", "error", "origin",
+        "waits",
     ]  # fmt: skip
     shown = keys("show", "demo")
     assert list(shown) == [
@@ -601,10 +602,10 @@ def test_the_help_of_completion_has_a_line_per_shell(cli: Cli) -> None:
 
 
 def test_the_help_names_no_exit_code_that_nothing_gives(cli: Cli) -> None:
-    """0 to 5."""
+    """0 to 6."""
     text = cli("--help").output
     assert "5 in use" in text
-    assert not re.search(r"\b6\b", text)
+    assert not re.search(r"\b7\b", text)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

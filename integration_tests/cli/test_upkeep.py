@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caravanserai import checkpoint, history, load, open_run
+from caravanserai import WaitingForPerson, checkpoint, history, list_runs, load, open_run
 from caravanserai_core import records
 from integration_tests.support import ROOT
 
@@ -156,6 +156,37 @@ def test_a_wrong_pruning_removes_nothing(cli: Cli, words: tuple[str, ...]) -> No
 
     assert cli("prune", *words).exit_code == 2
     assert numbers("run") == [1, 2, 3]
+
+
+def test_clean_takes_what_is_finished_or_old(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves what is in work, waits or is damaged."""
+    then = records.time.time_ns() - 31 * 86_400 * 10**9
+    with monkeypatch.context() as clock:
+        clock.setattr(records.time, "time_ns", lambda: then)
+        for name in ("old", "old and done", "in work", "damaged"):
+            saved(name, 2)
+        open_run("old and done").finish()
+        with open_run("waiting") as run, pytest.raises(WaitingForPerson):
+            run.ask("Go on?")
+    saved("done", 1)
+    open_run("done").finish()
+    saved("new", 1)
+    journal = Path(".caravanserai/damaged/journal-1.jsonl")
+    journal.write_bytes(journal.read_bytes()[:-9] + b"damaged!\n")
+
+    def left() -> set[str]:
+        return {info.run_id for info in list_runs()}
+
+    with open_run("in work"):
+        assert cli("clean", "--finished", "--older-than", "30d").exit_code == 0
+        assert left() == {"old", "in work", "damaged", "waiting", "done", "new"}
+        assert cli("clean", "--older-than", "30d").stdout == "deleted checkpoints for 'old'\n"
+        assert left() == {"in work", "damaged", "waiting", "done", "new"}
+        assert cli("clean", "--finished").exit_code == 0
+    assert left() == {"in work", "damaged", "waiting", "new"}
+    for words in ((), ("new", "--finished"), ("--older-than", "long")):
+        assert cli("clean", *words).exit_code == 2
+    assert "new" in left()
 
 
 # ---------------------------------------------------------------------- migrate

@@ -50,9 +50,7 @@ def loop(run_id: str, policy: Any, outside: Outside) -> list[str]:
     def work(run_id: str, state: Any) -> list[str]:
         done: list[str] = []
         for key in range(KEYS):
-            done.append(
-                caravanserai.once("act", outside.act, key, key=key, on_uncertain=policy)
-            )
+            done.append(caravanserai.once("act", outside.act, key, key=key, on_uncertain=policy))
             if key % 3 == 2:
                 caravanserai.checkpoint(run_id, {"done": list(done)}, f"{key + 1} done")
         return done

@@ -27,10 +27,12 @@ from caravanserai import (
     ask,
     checkpoint,
     clean,
+    fork,
     idempotency_key,
     list_runs,
     once,
     open_run,
+    prune,
     remark,
     resumable,
 )
@@ -384,13 +386,14 @@ def test_a_cancelled_step_is_uncertain_and_a_cancelled_wait_is_not() -> None:
 
     async def main() -> None:
         async with open_run("run") as run:
+            began = asyncio.Event()
 
             async def forever() -> None:
+                began.set()
                 await asyncio.sleep(60)
 
             task = asyncio.create_task(run.aonce("long", forever))
-            while "started 1" not in events():
-                await asyncio.sleep(0.005)
+            await began.wait()
             waiter = asyncio.create_task(run.aonce("long", forever))
             await asyncio.sleep(0.02)
             waiter.cancel()
@@ -461,11 +464,35 @@ def test_open_steps_and_questions_are_carried_too(monkeypatch: pytest.MonkeyPatc
         for n in range(60):
             run.checkpoint({"n": n, "fill": str(n) * 400}, lane="side")
     forget_everything()
+    assert open_run("run").ask("Before?") == "long ago"
     with pytest.raises(WaitingForPerson) as raised, open_run("run") as run:
-        assert run.ask("Before?") == "long ago"
         run.once("send", World().act, key=1)
     assert raised.value.questions == ("q2",)
     assert len(list(Path(".caravanserai/run").glob("journal-*.jsonl"))) > 2
+
+
+def test_a_fork_and_a_pruned_run_keep_their_steps() -> None:
+    """What happened before the waypoint does not happen again in the fork, nor after a pruning."""
+    world = World()
+    with open_run("run") as run:
+        run.once("act", world.act, 1, key=1)
+        run.checkpoint({"n": 1}, "one")
+        run.once("act", world.act, 2, key=2)
+        for n in range(2, 6):
+            run.checkpoint({"n": n}, str(n))
+    fork("run", at=1, new_run_id="other")
+    prune("run", keep=1)
+    forget_everything()
+    for name in ("run", "other"):
+        with open_run(name) as run:
+            run.once("act", world.act, 1, key=1)
+    assert world.acts == {1: 1, 2: 1}
+    with open_run("run") as run:
+        run.once("act", world.act, 2, key=2)
+    assert world.acts == {1: 1, 2: 1}
+    with open_run("other") as run:
+        run.once("act", world.act, 2, key=2)
+    assert world.acts == {1: 1, 2: 2}
 
 
 def test_a_deleted_run_remembers_nothing() -> None:

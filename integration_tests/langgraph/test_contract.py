@@ -31,7 +31,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START
 from langgraph.types import Command, Send, interrupt
 
-from caravanserai.langgraph import WaypointSaver, _ids, _invocations, _stored
+from caravanserai.langgraph import WaypointSaver, _ids, _invocations, _notes
 from integration_tests.langgraph.graphs import builder_of, config, graph_of, says
 from integration_tests.langgraph.recording import Recorder, carried
 
@@ -379,7 +379,7 @@ def test_a_thread_with_delta_channels_counts_the_steps_in_its_metadata() -> None
 
 
 def test_the_places_of_special_writes_are_langgraphs() -> None:
-    assert checkpoint_base.WRITES_IDX_MAP == _stored.PLACES
+    assert checkpoint_base.WRITES_IDX_MAP == _notes.PLACES
 
 
 def test_the_keys_left_out_of_the_metadata_are_langgraphs() -> None:

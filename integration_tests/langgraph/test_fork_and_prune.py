@@ -140,6 +140,32 @@ def test_a_thread_that_waits_is_pruned_with_its_question(store_dir: Path) -> Non
     assert done["log"] == ["a", "answered yes", "b"]
 
 
+def test_namespaces_of_finished_tasks_go(store_dir: Path) -> None:
+    """Each task has one of its own; that of a subgraph with a memory stays, and its memory too."""
+    store = FileStore(store_dir)
+
+    def outer(saver: Any) -> Any:
+        inner = graph_of(None, {"i": says("i")})
+        nested = graph_of(None, {"deep": inner})
+        memory = graph_of(True, {"k": lambda state: {"n": (state.get("n") or 0) + 1}})
+        return graph_of(saver, {"sub": inner, "nest": nested, "mem": memory, "z": says("z")})
+
+    for _ in range(4):
+        outer(WaypointSaver(store)).invoke({"log": []}, config(), durability="sync")
+    assert len({w.lane for w in history("t", store=store)}) == 1 + 4 * 3 + 1
+
+    prune("t", keep=6, store=store)
+
+    lanes = {w.lane.partition(":")[0] for w in history("t", store=store)}
+    assert lanes == {"", "mem", "sub", "nest"}
+    assert len({w.lane for w in history("t", store=store)}) == 1 + 3 + 1
+    prune("t", keep=1, store=store)
+    assert {w.lane for w in history("t", store=store)} == {"", "mem"}
+    before = load("t", store=store)["channel_values"]["n"]
+    outer(WaypointSaver(store)).invoke({"log": []}, config(), durability="sync")
+    assert load("t", store=store)["channel_values"]["n"] == before + 1
+
+
 def folded(old: list[str], many: list[list[str]]) -> list[str]:
     """Join what several steps added."""
     return [*old, *(item for one in many for item in one)]

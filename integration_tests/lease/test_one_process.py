@@ -15,7 +15,9 @@ import pytest
 import caravanserai
 from caravanserai import UsageError, open_run, resumable, resumable_iterate
 from caravanserai_core import jobs
+from caravanserai_core.opening import writer
 from caravanserai_core.stores import FileStore
+from caravanserai_core.stores.owners import Holder
 from integration_tests.lease.programs import child, hold, tell, wait
 
 
@@ -284,6 +286,18 @@ def test_what_was_written_between_opening_and_entering_is_seen() -> None:
     with pytest.raises(caravanserai.Conflict, match="Open it again"), run:
         pass
     assert not held()
+
+
+def test_a_lease_that_another_thread_takes_just_now_refuses_no_opening() -> None:
+    """Between two looks of `open_run` it may become this process's own."""
+    hold = FileStore().hold("run", None, Holder("here", 1, "", 1, writer()))
+    assert hold is not None
+    run = open_run("run")
+    with pytest.raises(caravanserai.RunBusy), run:
+        pass  # held behind the back of all that shares it, as nobody does
+    hold.release()
+    with run:
+        assert held()
 
 
 def test_ending_a_fork_ends_nothing(thorough: bool) -> None:

@@ -356,3 +356,38 @@ def test_who_holds_a_run_is_listed_as_running() -> None:
             assert second.end() == 5
         run.finish("done")
     assert status() == "finished"
+
+
+def test_of_takeovers_at_once_exactly_one_is_not_fenced(thorough: bool) -> None:
+    """Each takes the run from the one before; the last one is who is told to others."""
+
+    def take(number: int, turn: int) -> None:
+        wait(f"start-{turn}")
+        with caravanserai.open_run("run", takeover=True) as run:
+            tell(f"in-{turn}-{number}", str(os.getpid()))
+            for other in range(4):
+                wait(f"in-{turn}-{other}")
+            run.checkpoint({"by": os.getpid()}, "mine")
+            tell(f"won-{turn}", str(os.getpid()))
+            wait(f"end-{turn}")
+
+    with child(hold) as owner:
+        wait("held")
+        owner.signal(signal.SIGSTOP)
+        for turn in range(40 if thorough else 4):
+            children = [Child(take, number, turn) for number in range(4)]
+            tell(f"start-{turn}")
+            winner = int(wait(f"won-{turn}"))
+            holder = FileStore().holder("run")
+            assert holder is not None
+            assert holder.pid == winner
+            tell(f"end-{turn}")
+            codes = {one.pid: one.end() for one in children}
+            assert sorted(codes.values()) == [0, 1, 1, 1]
+            assert codes[winner] == 0
+            assert all(one.error.startswith("StaleWriter") for one in children if codes[one.pid])
+        owner.signal(signal.SIGCONT)
+        tell("held-go")
+        assert owner.end() == 1
+    epoch = FileStore().recent("run").tail.epoch  # type: ignore[union-attr]
+    assert epoch == 1 + 4 + 3 * turn  # from the second turn on the first of them finds it free

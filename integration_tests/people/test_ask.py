@@ -391,7 +391,9 @@ def test_the_command_line_reads_a_value_as_it_is_meant() -> None:
     assert asked(options=["5", "6"]) == "5"
     open_run("run").checkpoint({})
     asked()
-    code, output = cli("answer", "run", "q5", "--approve", "--by", "ines", "--reason", "ok", "--json")
+    code, output = cli(
+        "answer", "run", "q5", "--approve", "--by", "ines", "--reason", "ok", "--json"
+    )
     assert code == 0
     assert json.loads(output) == {"run": "run", "question": "q5", "answer": True, "by": "ines"}
     assert asked() is True
@@ -445,13 +447,19 @@ def test_an_approval_days_later_after_three_restarts_of_the_program() -> None:
 
     def run(*command: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, *command], env=env, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, *command],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         return done.returncode, done.stdout
 
     assert run("program.py") == (6, "prepared\n")
     assert run("program.py") == (6, "")
     assert run("program.py") == (6, "")
+    assert run("-m", "caravanserai_core.cli", "resume", "offer", "--yes")[0] == 6
     code, output = run("-m", "caravanserai_core.cli", "answer", "offer", "yes")
     assert code == 0
     assert "answered q1 of offer: yes" in output

@@ -15,7 +15,9 @@ import pytest
 
 from caravanserai import (
     FileStore,
+    MemoryStore,
     RunNotFound,
+    StoreFailed,
     UsageError,
     WaitingForPerson,
     WaypointNotFound,
@@ -162,8 +164,8 @@ def test_lanes_keep_their_newest(store_dir: Path) -> None:
 
 def test_a_waypoint_with_an_open_question_stays(store_dir: Path) -> None:
     """And the question with it: it can be answered afterwards."""
-    with pytest.raises(WaitingForPerson), open_run("run", store=store_dir) as run:
-        saved(3)
+    saved(3)
+    with open_run("run", store=store_dir) as run, pytest.raises(WaitingForPerson):
         run.ask("Go on?")
     checkpoint("run", state(4))
     checkpoint("run", state(5))
@@ -177,6 +179,19 @@ def test_a_waypoint_with_an_open_question_stays(store_dir: Path) -> None:
         assert run.ask("Go on?") == "yes"
     prune("run", keep=1)
     assert numbers() == [5]
+
+
+def test_a_question_of_a_finished_run_is_open_no_more(store_dir: Path) -> None:
+    saved(3)
+    with open_run("run", store=store_dir) as run:
+        with pytest.raises(WaitingForPerson):
+            run.ask("Go on?")
+        run.checkpoint(state(4))
+        run.finish("done without an answer")
+
+    prune("run", keep=1)
+
+    assert numbers() == [4]
 
 
 def test_nothing_is_written_where_nothing_goes(store_dir: Path) -> None:
@@ -215,6 +230,33 @@ def test_a_store_with_keep_is_bounded(tmp_path: Path) -> None:
     assert numbers(store) == list(range(1051, 1101))
     assert max(sizes[2:]) < 1.2 * sizes[1]
     assert load("run", 1051, store=store) == state(1051)
+
+
+def test_a_store_in_memory_prunes_too() -> None:
+    store = MemoryStore()
+    saved(30, store)
+    pin("run", 4, store=store)
+
+    assert prune("run", keep=3, store=store) == 26
+    assert numbers(store) == [4, 28, 29, 30]
+    assert [load("run", n, store=store) for n in numbers(store)] == [
+        state(n) for n in numbers(store)
+    ]
+
+
+def test_a_pruning_that_fails_is_no_failure_of_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = FileStore(tmp_path / "runs", keep=2)
+
+    def full(*_: Any) -> Any:
+        raise StoreFailed("the disk is full")
+
+    monkeypatch.setattr(store, "replace", full)
+    saved(9, store)
+
+    assert numbers(store) == list(range(1, 10))
+    assert "run run was not pruned: the disk is full" in caplog.text
 
 
 def test_short_processes_prune_too(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from caravanserai_core import (
     FileStore,
     Note,
     SecretFound,
+    WaitingForPerson,
+    answer,
     checkpoint,
     clean,
     declare_secret,
@@ -25,6 +27,8 @@ from caravanserai_core import (
 from caravanserai_core.compaction import copy_run
 from caravanserai_core.records import Draft
 from caravanserai_core.redact import redact
+from caravanserai_core.verify import renew_notes, verify
+from integration_tests.api.helpers import forget_everything
 from integration_tests.secrets.planted import KEY, hits
 
 
@@ -75,6 +79,8 @@ def test_a_cut_leaves_no_part_of_a_secret() -> None:
     """Wherever a quote ends, what is left is no piece of a key."""
     for before in range(150, 210):
         assert KEY[:5] not in quoted("y " * (before // 2) + KEY, 200)
+    declare_secret("long", long := "Long-" * 60)
+    assert "Long-" not in quoted(f"{long} " * 60, 1000)
     text = "y" * 4900 + KEY
     assert KEY[:5] not in quoted(text, 201)
     assert KEY[:5] not in fenced("z\n" * 1995 + KEY, 4000)
@@ -96,6 +102,7 @@ def test_names_with_a_secret_are_refused(store_dir: Path) -> None:
         assert KEY not in str(caught.value)
         with pytest.raises(SecretFound, match="the run_id"):
             open_run(run_id)
+        assert not [path for path in store_dir.glob("*") if path.is_dir()], "a name on the disk"
     with open_run("run") as run:
         run.checkpoint({})
         for refused in (
@@ -110,6 +117,36 @@ def test_names_with_a_secret_are_refused(store_dir: Path) -> None:
                 refused()
             assert KEY not in str(caught.value)
         assert run.checkpoint({"fine": 1}) == 2
+    assert hits(store_dir, [KEY]) == []
+
+
+def test_steps_and_questions_hold_references_and_words(store_dir: Path) -> None:
+    """Results come back; what people read has words; a label is a name."""
+    ran: list[str] = []
+
+    def fetch(key: str) -> dict[str, str]:
+        ran.append(key)
+        return {"echo": f"<{key}>"}
+
+    def fails(key: str) -> None:
+        raise ValueError(f"401 for {key}")
+
+    for _ in range(2):
+        with open_run("run") as run:
+            assert run.once("fetch", fetch, KEY) == {"echo": f"<{KEY}>"}
+            with pytest.raises(ValueError, match="401"):
+                run.once("fails", fails, KEY, on_uncertain="rerun")
+            with pytest.raises(SecretFound):
+                run.once(f"label {KEY}", fetch, KEY)
+    assert ran == [KEY]
+    checkpoint("run", {"n": 1})
+    with pytest.raises(WaitingForPerson), open_run("run") as run:
+        run.ask(f"Send {KEY}?", payload={"key": KEY})
+    told = (store_dir / "run" / "latest.md").read_text()
+    assert "Send [secret env:PLANTED_API_KEY]?" in told
+    answer("run", f"yes, with {KEY}", reason=f"since {KEY}")
+    with open_run("run") as run:
+        assert run.ask(f"Send {KEY}?", payload={"key": KEY}) == f"yes, with {KEY}"
     assert hits(store_dir, [KEY]) == []
 
 
@@ -144,6 +181,30 @@ def test_a_leak_from_before_can_be_removed_and_is_not_carried_elsewhere(
         run.compact(lambda record: record.waypoint == 4)
     assert hits(store_dir, [late]) == []
     assert clean("run")
+
+
+def test_notes_from_before_are_written_again_with_words(store_dir: Path) -> None:
+    """A remark that waited for the next note, the live note, and a note that is renewed."""
+    late = "declared-" + "later-4711"
+    with open_run("run") as run:
+        run.checkpoint({}, f"first {late}")
+        run.entry("e", say=f"said {late}")
+        run.remark(f"because of {late}")
+        before = (store_dir / "run" / "journal-1.jsonl").stat().st_size
+    declare_secret("late", late)
+    forget_everything()
+    assert verify(FileStore(store_dir), "run").findings == []
+    for note in (store_dir / "run").glob("*.md"):
+        note.unlink()
+    renew_notes(FileStore(store_dir), "run")
+    with open_run("run") as run:
+        run.entry("e", say="more")
+        assert "said [secret name:late]" in (store_dir / "run" / "latest.md").read_text()
+        run.checkpoint({"n": 2})
+    assert "because of [secret name:late]" in (store_dir / "run" / "waypoint-2.md").read_text()
+    assert late.encode() not in (store_dir / "run" / "journal-1.jsonl").read_bytes()[before:]
+    assert [hit for hit in hits(store_dir, [late]) if not hit.startswith("run/journal-1")] == []
+    assert verify(FileStore(store_dir), "run").findings == []
 
 
 def test_copies_hold_the_same_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

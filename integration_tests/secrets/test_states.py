@@ -88,10 +88,23 @@ def test_what_was_searched_once_is_searched_again_for_a_new_secret(store_dir: Pa
         state["n"] = n
         checkpoint("late", state)
         assert load("late") == state
+        assert late not in json.dumps(load("late", raw=True))
     with (store_dir / "late" / "journal-1.jsonl").open("rb") as file:
         file.seek(before)
         assert late.encode() not in file.read()
     assert not [line for line in hits(store_dir, [late]) if line not in planted_before]
+
+
+def test_a_secret_that_begins_in_what_stayed_the_same_is_found(store_dir: Path) -> None:
+    """What is not searched again ends before the place where a secret could begin."""
+    chunk = 1 << 15
+    for cut in range(1, len(KEY)):
+        head = "d" * (chunk - 1 - cut)  # one byte is the quote in front
+        with open_run(f"cut-{cut}") as run:
+            run.checkpoint({"doc": f"{head}{KEY[:cut]}{'e' * 9000}", "n": 1})
+            run.checkpoint({"doc": f"{head}{KEY}{'e' * 9000}", "n": 2})
+            run.checkpoint({"doc": f"{head}{KEY}{'e' * 9000}{KEY}", "n": 3})
+    assert hits(store_dir) == []
 
 
 def test_a_key_that_was_written_before_its_value_was_declared(store_dir: Path) -> None:
@@ -146,6 +159,19 @@ def test_a_refused_secret_in_a_key_is_told(store_dir: Path) -> None:
     with pytest.raises(SecretFound, match=r"\$\.a: a key is refused") as caught:
         checkpoint("run", {"a": {coded: 1}})
     assert coded not in str(caught.value)
+    assert hits(store_dir) == []
+
+
+def test_a_list_that_others_refer_to_stays_where_it_is(store_dir: Path) -> None:
+    """A reference leads through plain dicts; one with a secret in a key would be none."""
+    chat = [{"text": f"{n} {KEY}"} for n in range(20)]
+    state: dict[str, Any] = {"values": {"chat": chat}}
+    state["call"] = codec.Shared(("values", "chat"), 20, [{"text": KEY}])
+    checkpoint("run", state)
+    assert load("run") == {"values": {"chat": chat}, "call": [*chat, {"text": KEY}]}
+    state["values"][KEY] = 1
+    with pytest.raises(SecretFound, match="/values/chat"):
+        checkpoint("run", state)
     assert hits(store_dir) == []
 
 

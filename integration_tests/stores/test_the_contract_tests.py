@@ -10,17 +10,8 @@ import pytest
 from caravanserai_core.errors import RunBusy
 from caravanserai_core.records import Record
 from caravanserai_core.stores import MemoryStore, Store
-from caravanserai_core.stores.base import (
-    Appended,
-    Hold,
-    Holder,
-    Line,
-    Listed,
-    Recent,
-    Sealed,
-    Shown,
-    Tail,
-)
+from caravanserai_core.stores.base import Appended, Line, Listed, Recent, Sealed, Shown, Tail
+from caravanserai_core.stores.owners import Hold, Holder
 from caravanserai_core.testing import StoreTests
 
 

@@ -14,6 +14,7 @@ import pytest
 from caravanserai_core import open_run
 from caravanserai_core.errors import StoreFailed
 from caravanserai_core.journal import Journal, forget, journal_for
+from caravanserai_core.piece import Piece
 from caravanserai_core.stores import FileStore
 from caravanserai_core.testing import HandWriter
 from caravanserai_core.verify import verify
@@ -148,6 +149,25 @@ def test_a_failed_sync_may_take_what_was_not_synced(tmp_path: Path) -> None:
     assert run.checkpoint({"n": 2}, "two") == 2
     assert (tmp_path / "runs" / RUN / "journal-1.jsonl").read_bytes() == acknowledged
     assert not verify(store, RUN).findings
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_is_written_over_what_was_lost_is_not_lost(tmp_path: Path, sync: bool) -> None:
+    """Several records of one append take the numbers of those that a failed sync took."""
+    seam = Failing()
+    store, journal = begun(tmp_path / "runs", seam)
+    lost = [lazy(journal, number) for number in (1, 2, 3)]
+    seam.arm(1, OSError(errno.EIO, "I/O"), only="sync_data")
+    with pytest.raises(StoreFailed, match="did not keep"):
+        journal.turns.do(journal.sync)
+
+    pieces = [Piece({"name": "e", "n": n}, "", b'"data":null') for n in (4, 5, 6)]
+    journal.turns.do(lambda: journal.add_pieces(pieces, sync=sync))
+    journal.turns.do(journal.sync)
+
+    assert pieces[0].seq in lost
+    assert all(journal.wait_durable(piece.seq, 0.0) for piece in pieces)
+    assert numbers(store) == [4, 5, 6]
 
 
 def test_a_failed_sync_of_its_own_goes_back_to_what_is_durable(tmp_path: Path) -> None:

@@ -192,8 +192,8 @@ def test_effects_are_known_after_a_pruning_too(store_dir: Path) -> None:
 
 
 def test_an_open_question_stays_with_the_parent(store_dir: Path) -> None:
-    with pytest.raises(WaitingForPerson), open_run("parent", store=store_dir) as run:
-        run.checkpoint({"n": 1})
+    checkpoint("parent", {"n": 1})
+    with open_run("parent", store=store_dir) as run, pytest.raises(WaitingForPerson):
         run.ask("Go on?")
     checkpoint("parent", {"n": 2}, "while it waits")
     assert "Go on?" in (store_dir / "parent/waypoint-2.md").read_text(encoding="utf-8")
@@ -238,6 +238,24 @@ def test_wrong_forks_are_refused_and_leave_nothing(store_dir: Path) -> None:
 
     assert load("other") == {"n": 7}
     assert {path.name for path in store_dir.iterdir()} == {".gitignore", "parent", "other"}
+
+
+def test_this_process_goes_on_with_its_fork(
+    store_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it looked for the run before, and where it changed its folder since."""
+    checkpoint("parent", {"n": 1})
+    with pytest.raises(RunNotFound):
+        load("branch", store=store_dir)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    fork("parent", new_run_id="branch")
+    checkpoint("branch", {"n": 2})
+
+    assert load("branch") == {"n": 2}
+    assert (store_dir / "branch").is_dir()
+    assert checkpoint("branch", {"n": 3}, store=store_dir) == 3
 
 
 def test_a_fork_keeps_its_schema(store_dir: Path) -> None:

@@ -104,7 +104,9 @@ def copy_thread(
         raise RunNotFound(f"there is no thread {one_line(str(thread_id))} to copy")
     found.sort(key=lambda item: item.checkpoint["id"])
     staging = MemoryStore()
-    copied = WaypointSaver(staging)
+    # What a saver that migrates reads is in the schema of its program.
+    number = saver.schema.number if isinstance(saver, WaypointSaver) else None
+    copied = WaypointSaver(staging, schema=number)
     try:
         for item in found:
             _put(copied, item, paths)

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -29,12 +30,13 @@ from caravanserai_core.quoting import code, one_line, quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.types import Interrupt, StateSnapshot
 
-    from caravanserai.langgraph._thread import Thread
+    from caravanserai.langgraph._stored import Loaded
+    from caravanserai.langgraph.migrations import Step
     from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
 
@@ -106,6 +108,8 @@ def resumable_graph(
     run_id: str,
     store: str | os.PathLike[str] | Store | None = None,
     takeover: bool = False,
+    schema: int | None = None,
+    migrations: Sequence[Step] = (),
 ) -> ResumableGraph:
     """Make a compiled graph a job that survives its process.
 
@@ -122,6 +126,8 @@ def resumable_graph(
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         takeover: take the job from another living process, if one works on it: what that writes
             from then on is refused with `StaleWriter`.
+        schema: the schema of the states that this program writes; see `WaypointSaver`.
+        migrations: one function for each step from schema to schema, likewise.
 
     Raises:
         UsageError: the graph is not compiled, or has another checkpointer or store.
@@ -135,10 +141,12 @@ def resumable_graph(
         raise UsageError(f"a run_id is a string, not {type(run_id).__name__}")
     saver = graph.checkpointer
     if isinstance(saver, WaypointSaver):
+        if schema is not None or migrations:
+            raise UsageError("the graph has a WaypointSaver: give that schema= and migrations=")
         if store is not None and WaypointSaver(store).store.key != saver.store.key:
             raise UsageError("the graph has a WaypointSaver with another store; leave store= out")
     elif saver is None or saver is False:
-        saver = WaypointSaver(store)
+        saver = WaypointSaver(store, schema=schema, migrations=migrations)
         graph = graph.copy(update={"checkpointer": saver})
     else:
         raise UsageError(
@@ -291,9 +299,11 @@ class ResumableGraph:
             if encoded is None:
                 raise UsageError("again=True begins anew and needs an input")
             return self._begin(value, encoded)
-        given = thread.given()
+        given = thread.given(self._saver.schema)
         if given is None:
             return self._first(value, encoded)
+        if not given[0]:
+            given = (_digest(codec.encode(given[1])), given[1])
         if encoded is not None and _digest(encoded) != given[0]:
             raise InputChanged(
                 f"run {one_line(self.run_id)} was begun with {_differing(given[1], value)} and is "
@@ -304,11 +314,11 @@ class ResumableGraph:
 
     def _begin(self, value: Any, encoded: codec.Encoded) -> _Start:
         call = _digest(encoded)
-        self._saver.thread(self.run_id).begin_job(call, value)
+        self._saver.thread(self.run_id).begin_job(call, value, self._saver.schema)
         return self._given(call, encoded)
 
     def _first(self, value: Any, encoded: codec.Encoded | None) -> _Start:
-        empty = self._saver.thread(self.run_id).newest("") is None
+        empty = self._newest() is None
         if empty and encoded is not None:
             return self._begin(value, encoded)
         if encoded is None:
@@ -331,23 +341,28 @@ class ResumableGraph:
     def _go_on(self, value: Any, given: tuple[str, Any], config: RunnableConfig) -> _Start:
         call, recorded = given
         thread = self._saver.thread(self.run_id)
-        if thread.newest("") is None:  # killed before its first checkpoint
+        loaded = self._newest()
+        if loaded is None:  # killed before its first checkpoint
             return self._given(call, codec.encode(recorded))
         said = None
         if isinstance(value, Command):
             if value.update is not None or value.goto:
                 return _Start(value, call)
             said = value.resume
+            if isinstance(said, dict) and _names_questions(said):
+                # They may have been asked before nodes got other names.
+                said = {loaded.questions.get(key, key): answer for key, answer in said.items()}
+                value = replace(value, resume=said)
         state = self._state(config)
         if not state.tasks:
-            self._refuse_other_graph(thread)
+            self._refuse_other_graph(loaded)
             outcome = thread.run.outcome
             if not outcome or outcome.get("outcome") != "finished":
                 thread.run.finish(call=call)  # killed between its last checkpoint and this record
             # LangGraph gives the result in whatever form it is asked for, and runs nothing.
             return _Start(None, None)
         asked = state.interrupts
-        answer, before = thread.answer() if asked else ("none", None)
+        answer, before = thread.answer(self._saver.schema) if asked else ("none", None)
         if answer == "given" and said is not None and not _same(said, before):
             raise InputChanged(
                 f"run {one_line(self.run_id)} was answered already, with {value_text(before)}, and "
@@ -355,28 +370,28 @@ class ResumableGraph:
                 "before."
             )
         if answer == "used":
-            thread.put_answer(None)
+            thread.put_answer(None, self._saver.schema)
         elif asked and said is not None and answer == "none":
             if len(asked) > 1 or _names_questions(said):
                 return _Start(value, call)
             # On disk before the node sees it: LangGraph stores it while the node already runs.
-            thread.put_answer(said)
+            thread.put_answer(said, self._saver.schema)
         elif asked and answer == "none":
             return _Start(None, call, _Pause(self._output(state.values), asked))
         # An answer where nothing is asked was given before a crash, and used: were it given to
         # LangGraph again, it would be the answer to whatever is asked next.
         return _Start(None, call)
 
-    def _refuse_other_graph(self, thread: Thread) -> None:
+    def _newest(self) -> Loaded | None:
+        return self._saver.thread(self.run_id).newest("", self._saver.schema)
+
+    def _refuse_other_graph(self, loaded: Loaded) -> None:
         """Refuse a graph that lacks a node which was to run: LangGraph would call it finished.
 
         Raises:
             SchemaMismatch: it does.
         """
-        loaded = thread.newest("")
-        values = loaded.state if loaded is not None else {}
-        if not values:
-            return
+        values = loaded.state
         none: list[str] = []
         nodes = untold(
             lambda: upcoming(
@@ -389,7 +404,8 @@ class ResumableGraph:
             names = ", ".join(one_line(node, 60) for node in dict.fromkeys(gone))
             raise SchemaMismatch(
                 f"run {one_line(self.run_id)} is to go on at the node {names}, which this graph "
-                "does not have. Give the node its name back, or begin anew with again=True."
+                "does not have. Give the node its name back, lead the thread to its new name with "
+                "migrations=[rename_node(…)], or begin anew with again=True."
             )
 
     def _state(self, config: RunnableConfig) -> StateSnapshot:

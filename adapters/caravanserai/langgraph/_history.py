@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from caravanserai.langgraph._stored import Loaded
 from caravanserai_core import codec, compaction, reading, trees
 from caravanserai_core.errors import JournalDamaged, UsageError
 from caravanserai_core.journal import forget
 from caravanserai_core.quoting import one_line
+from caravanserai_core.schema import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from caravanserai.langgraph._ids import Target
-    from caravanserai.langgraph._index import Index, Stored
+    from caravanserai.langgraph._index import Stored
+    from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph._thread import Thread
     from caravanserai_core.records import Record
+    from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
 
 _AT_ONCE: Final = 256
@@ -58,7 +61,9 @@ def runs(store: Store) -> Iterator[str]:
                 yield opening.run_id
 
 
-def listed(thread: Thread, wanted: Wanted, limit: int | None) -> Iterator[tuple[str, Loaded]]:
+def listed(
+    thread: Thread, wanted: Wanted, limit: int | None, schema: Schema
+) -> Iterator[tuple[str, Loaded]]:
     """Yield checkpoints of a thread, namespace by namespace, the greatest id first."""
     with thread.lock:
         thread.index.catch_up()
@@ -76,9 +81,21 @@ def listed(thread: Thread, wanted: Wanted, limit: int | None) -> Iterator[tuple[
         part = chosen[start : start + _AT_ONCE]
         states = _trees(thread, [found for _, found in part])
         for ns, found in part:
-            record = found.record
-            state = decoder.decode(states[found.number], record.head.get("shared", ()))
-            yield ns, Loaded(found, state, thread.writes_of(ns, found.id, state))
+            yield ns, _loaded(thread, ns, found, states[found.number], decoder, schema)
+
+
+def _loaded(
+    thread: Thread, ns: str, found: Stored, tree: Any, decoder: codec.Decoder, schema: Schema
+) -> Loaded:
+    shared = found.record.head.get("shared", ())
+
+    def decode(lenient: bool) -> dict[str, Any]:
+        if lenient:
+            # To be changed by migrations: nothing of it may belong to another checkpoint.
+            return cast("dict[str, Any]", codec.decode_tree(deepcopy(tree), shared, lenient=True))
+        return cast("dict[str, Any]", decoder.decode(tree, shared))
+
+    return thread.loaded(ns, found, decode, thread.indexed(ns, found.id), schema)
 
 
 def _trees(thread: Thread, chosen: Collection[Stored]) -> dict[int, Any]:
@@ -96,7 +113,9 @@ def _trees(thread: Thread, chosen: Collection[Stored]) -> dict[int, Any]:
 # ---------------------------------------------------------------------- ancestors
 
 
-def deltas(thread: Thread, target: Target, channels: Sequence[str]) -> dict[str, Any]:
+def deltas(
+    thread: Thread, target: Target, channels: Sequence[str], schema: Schema
+) -> dict[str, Any]:
     """Return what the ancestors of a checkpoint wrote to some channels.
 
     See `BaseCheckpointSaver.get_delta_channel_history` of langgraph-checkpoint 4.3: the writes
@@ -116,7 +135,8 @@ def deltas(thread: Thread, target: Target, channels: Sequence[str]) -> dict[str,
             open_ = [channel for channel in channels if channel not in seeds]
             if not open_:
                 break
-            _one(thread, target.ns, found, states[found.number], open_, writes, seeds)
+            one = _One(thread, target.ns, found, states[found.number], schema)
+            one.take(open_, writes, seeds)
     return {
         channel: {
             "writes": writes[channel][::-1],
@@ -126,32 +146,49 @@ def deltas(thread: Thread, target: Target, channels: Sequence[str]) -> dict[str,
     }
 
 
-def _one(
-    thread: Thread,
-    ns: str,
-    found: Stored,
-    tree: Any,
-    channels: Sequence[str],
-    writes: dict[str, list[tuple[str, str, Any]]],
-    seeds: dict[str, Any],
-) -> None:
-    shared = found.record.head.get("shared", ())
-    state: Any = None
-    if (ns, found.id) in thread.index.writes:
-        state = codec.Decoder().decode(tree, shared)
-        for write in reversed(thread.writes_of(ns, found.id, state)):
-            if write.channel in channels:
-                writes[write.channel].append((write.task, write.channel, write.value))
-    for channel in channels:
-        if channel in tree["channel_values"]:
-            state = state or codec.Decoder().decode(tree, shared)
-            seeds[channel] = state["channel_values"][channel]
+class _One:
+    """An ancestor, decoded only where that is needed.
+
+    Args:
+        thread: its thread.
+        ns: its namespace.
+        found: its head.
+        tree: the JSON tree of its state.
+        schema: what the program declares.
+    """
+
+    def __init__(self, thread: Thread, ns: str, found: Stored, tree: Any, schema: Schema) -> None:
+        self._all = (thread, ns, found, tree, codec.Decoder(), schema)
+        self._has_writes = (ns, found.id) in thread.index.writes
+        self._older = schema_of(found.record.head) != schema.number
+        self._loaded: Loaded | None = None
+
+    def _whole(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = _loaded(*self._all)
+        return self._loaded
+
+    def take(
+        self,
+        channels: Sequence[str],
+        writes: dict[str, list[tuple[str, str, Any]]],
+        seeds: dict[str, Any],
+    ) -> None:
+        """Add what it holds of some channels to writes and seeds."""
+        if self._has_writes:
+            for write in reversed(self._whole().writes):
+                if write.channel in channels:
+                    writes[write.channel].append((write.task, write.channel, write.value))
+        held = self._whole().state if self._older else self._all[3]
+        for channel in channels:
+            if channel in held["channel_values"]:
+                seeds[channel] = self._whole().state["channel_values"][channel]
 
 
 def _ancestors(thread: Thread, target: Target) -> Iterator[Stored]:
     """Yield the ancestors of a checkpoint, the nearest first."""
     ids = thread.index.checkpoints.get(target.ns, {})
-    at = target.checkpoint_id or newest_id(thread.index, target.ns)
+    at = target.checkpoint_id or thread.index.newest_id(target.ns)
     seen: set[str] = set()
     found = ids.get(at) if at else None
     while found is not None and found.parent is not None and found.parent not in seen:
@@ -159,12 +196,6 @@ def _ancestors(thread: Thread, target: Target) -> Iterator[Stored]:
         found = ids.get(found.parent)
         if found is not None:
             yield found
-
-
-def newest_id(index: Index, ns: str) -> str | None:
-    """Return the id of the checkpoint that was stored last in a namespace."""
-    ids = index.checkpoints.get(ns)
-    return max(ids.values(), key=lambda stored: stored.number).id if ids else None
 
 
 # ---------------------------------------------------------------------- taking away
@@ -196,7 +227,7 @@ def keep_latest(thread: Thread) -> None:
         known = {(ns, cid) for ns, ids in thread.index.checkpoints.items() for cid in ids}
         kept: set[tuple[str, str]] = set()
         for ns in thread.index.checkpoints:
-            newest = newest_id(thread.index, ns)
+            newest = thread.index.newest_id(ns)
             if newest is not None:
                 kept |= {(ns, found) for found in _with_seeds(thread, ns, newest)}
     _remove(thread, known - kept)

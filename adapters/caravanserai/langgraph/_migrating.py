@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai.langgraph._renaming import Around, with_ids
 from caravanserai.langgraph.migrations import ThreadState
 from caravanserai_core import schema as schemas
+from caravanserai_core.errors import SchemaMismatch
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _STATE = ("channel_values", "channel_versions", "versions_seen", "updated_channels")
 _COUNTERS = "counters_since_delta_snapshot"
+
 
 class Led(NamedTuple):
     """A checkpoint in the schema of the program.
@@ -69,16 +71,16 @@ def lead(
     counters = stored.metadata.get(_COUNTERS)
     thread = ThreadState(
         ns,
-        *(state.get(name) for name in _STATE),  # type: ignore[arg-type]
-        writes=[],
+        state["channel_values"],
+        state["channel_versions"],
+        state["versions_seen"],
+        state.get("updated_channels"),
         since_snapshot=dict(counters or {}),
         _around=around,
     )
     thread.writes = ordered(with_questions(w, around) for w in writes if w.schema <= first)
     for number in range(first, wanted.number):
-        thread = schemas.stepped(
-            wanted.steps[number - wanted.oldest], thread, number, where, ThreadState
-        )
+        thread = _stepped(thread, number, wanted, where)
         # What a process of a later version wrote behind it is in that one's schema.
         news = [write for write in writes if write.schema == number + 1]
         thread.writes = ordered([*thread.writes, *news])
@@ -96,11 +98,20 @@ def lead_input(value: Any, first: int, wanted: Schema, where: str) -> Any:
     """Lead what a job was given to the schema of the program; see `lead`."""
     state = ThreadState("", {"__start__": value})
     for number in range(first, wanted.number):
-        state = schemas.stepped(
-            wanted.steps[number - wanted.oldest], state, number, where, ThreadState
-        )
+        state = _stepped(state, number, wanted, where)
     led = state.channel_values["__start__"]
     schemas.check_kept(led, first, wanted, where)
+    return led
+
+
+def _stepped(thread: ThreadState, number: int, wanted: Schema, where: str) -> ThreadState:
+    step = wanted.steps[number - wanted.oldest]
+    led = schemas.stepped(step, thread, number, where)
+    if not isinstance(led, ThreadState):
+        raise SchemaMismatch(
+            f"{where}: the migration from schema {number} to {number + 1} returned a "
+            f"{type(led).__name__}: a step returns the ThreadState that it was given"
+        )
     return led
 
 

@@ -56,10 +56,29 @@ class Around:
 
 
 class Found(NamedTuple):
-    """A task before and after."""
+    """A task under both names.
+
+    Attributes:
+        old: what its id was made of.
+        before: its place then.
+        new: what its id is made of.
+        after: its place, which names the failed task where it is a handler.
+    """
 
     old: Task
+    before: Place
     new: Task
+    after: Place
+
+    @property
+    def id(self) -> str:
+        """Its id now."""
+        return self.new.id(self.after)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is another one than before."""
+        return (self.old, self.before) != (self.new, self.after)
 
 
 class Renaming:
@@ -157,7 +176,8 @@ class Renaming:
         if old is None:
             return None
         triggers = sorted(self._channels.get(name, self._led(name)) for name in old.parts)
-        return Found(old, Task(self._node(node), _tasks.PULL, tuple(triggers)))
+        new = Task(self._node(node), _tasks.PULL, tuple(triggers))
+        return Found(old, self._place, new, self._place)
 
     def _led(self, channel: str) -> str:
         """Return a node's own channel under its new name: it need not stand in the thread."""
@@ -168,7 +188,8 @@ class Renaming:
         old = _tasks.pushed(node, number)
         if old.id(self._place) != task:
             return None
-        return Found(old, _tasks.pushed(self._node(node), number))
+        new = _tasks.pushed(self._node(node), number)
+        return Found(old, self._place, new, self._place)
 
     def _handler(
         self,
@@ -183,11 +204,13 @@ class Renaming:
         for failed, before in found.items():
             if before is None or paths[failed] != handled:
                 continue
+            inside = self._place._replace(ns=before.old.ns(before.before))
             for name in _tasks.handlers(node):
-                old = Task(name, _tasks.PUSH, (_tasks.HANDLER, failed))
-                if old.id(self._place) == task:
-                    parts = (_tasks.HANDLER, before.new.id(self._place))
-                    return Found(old, Task(self._node(name), _tasks.PUSH, parts))
+                old = _tasks.handler(name, failed)
+                if old.id(inside) == task:
+                    new = _tasks.handler(self._node(name), before.id)
+                    after = self._place._replace(ns=before.new.ns(before.after))
+                    return Found(old, inside, new, after)
         return None
 
     def _node(self, node: str) -> str:
@@ -196,7 +219,7 @@ class Renaming:
     # ------------------------------------------------------------------ moving
 
     def _moved(self, write: Write, found: Found | None) -> Write:
-        if found is None or found.old == found.new:
+        if found is None or not found.moves:
             return write
         path = write.path
         for old, new in self._nodes.items():
@@ -206,14 +229,14 @@ class Renaming:
         value = write.value
         if write.channel == "__interrupt__":
             value = self._asked(value, found)
-        return write._replace(task=found.new.id(self._place), path=path, value=value)
+        return write._replace(task=found.id, path=path, value=value)
 
     def _asked(self, value: Any, found: Found) -> Any:
         """Return questions under the ids that they have inside the task's new namespace."""
         ids = dict(
             zip(
-                _tasks.question_ids(found.old.ns(self._place)),
-                _tasks.question_ids(found.new.ns(self._place)),
+                _tasks.question_ids(found.old.ns(found.before)),
+                _tasks.question_ids(found.new.ns(found.after)),
                 strict=True,
             )
         )
@@ -239,9 +262,7 @@ class Renaming:
                     "(checkpointer=True), which would be lost under another name; keep its name"
                 )
 
-    def _unfound(
-        self, task: str, path: str, finished: set[str], paths: Mapping[str, str]
-    ) -> None:
+    def _unfound(self, task: str, path: str, finished: set[str], paths: Mapping[str, str]) -> None:
         told = _tasks.path_of(path)
         if self._around.superseded or _tasks.is_update(task, path, self._around.checkpoint_id):
             return  # no task of the step behind the checkpoint is looked for under this id
@@ -251,7 +272,8 @@ class Renaming:
             if not callers or done & finished:
                 return  # its id stays; or nobody asks for its result again
             self._refuse(callers[0], "has called tasks whose results would be lost")
-        self._refuse(told.node or "a node", "has a task that is not to be found under a new name")
+        node = told.node or "(unknown)"
+        self._refuse(node, "has a task that is not to be found under a new name")
 
     def _check_inner(
         self,
@@ -268,7 +290,7 @@ class Renaming:
             moved = found.get(task) or self._pulled(task, node, seen, known)
             for number, name in enumerate(sends):
                 moved = moved or (self._pushed(task, name, number) if name == node else None)
-            if moved is None or moved.old != moved.new:
+            if moved is None or moved.moves:
                 self._refuse(node, "holds a subgraph that is at work")
 
     def _refuse(self, node: str, why: str) -> NoReturn:

@@ -32,6 +32,7 @@ from caravanserai.langgraph._stored import Loaded
 from caravanserai.langgraph._thread import Thread, part, thread_for
 from caravanserai_core.errors import UsageError
 from caravanserai_core.pipeline import Started
+from caravanserai_core.schema import FIRST, declared
 from caravanserai_core.stores import open_store
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
 
+    from caravanserai.langgraph.migrations import Step
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.stores import Store
 
@@ -71,6 +73,13 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     Args:
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         metadata_keys: further keys of `config["configurable"]` to keep with each checkpoint.
+        schema: the schema of the states that this program writes, from 1; by default one more
+            than there are migrations.
+        migrations: one function for each step from schema to schema, the last one leads to
+            `schema`; see `caravanserai.langgraph.migrations`.
+
+    Raises:
+        UsageError: `schema` and `migrations` do not fit together.
 
     Raises (by `put`, through the graph):
         UnserialisableState: a channel holds what cannot be kept exactly; the message names it.
@@ -83,10 +92,13 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         store: str | os.PathLike[str] | Store | None = None,
         *,
         metadata_keys: Collection[str] = (),
+        schema: int | None = None,
+        migrations: Sequence[Step] = (),
     ) -> None:
         super().__init__()
         _types.register()
         self.store = open_store(store)
+        self.schema = declared(schema, migrations) or FIRST
         self._metadata_keys = frozenset(metadata_keys)
         self._invocations = Invocations()
         self._threads: OrderedDict[str, Thread] = OrderedDict()
@@ -143,8 +155,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     def _load(self, target: Target) -> Loaded | None:
         thread = self.thread(target.run_id)
         if target.checkpoint_id is None:
-            return thread.newest(target.ns)
-        loaded = thread.at(target.ns, target.checkpoint_id)
+            return thread.newest(target.ns, self.schema)
+        loaded = thread.at(target.ns, target.checkpoint_id, self.schema)
         if loaded is not None:
             thread.branch(target.ns, target.checkpoint_id)
         return loaded
@@ -237,7 +249,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             if limit is not None and limit <= 0:
                 return
             thread = self.thread(run_id)
-            for ns, loaded in _history.listed(thread, wanted, limit):
+            for ns, loaded in _history.listed(thread, wanted, limit, self.schema):
                 if before is not None and limit == 1:
                     thread.branch(ns, loaded.stored.id)
                 if limit is not None:
@@ -251,14 +263,14 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         target = target_of(config)
-        return _history.deltas(self.thread(target.run_id), target, channels)
+        return _history.deltas(self.thread(target.run_id), target, channels, self.schema)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         target = target_of(config)
         thread = self.thread(target.run_id)
-        return await asyncio.to_thread(_history.deltas, thread, target, channels)
+        return await asyncio.to_thread(_history.deltas, thread, target, channels, self.schema)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -334,7 +346,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             if invocation is not None:
                 invocation.check()
             kept = metadata_of(config, metadata, self._metadata_keys)
-            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept, invocation)
+            return thread.put(
+                target.ns, target.checkpoint_id, checkpoint, kept, invocation, self.schema
+            )
 
     @contextmanager
     def _told(
@@ -367,7 +381,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target, thread = self._for_writes(config, task_id)
         assert target.checkpoint_id is not None
         with kept_by(self._invocations.opened()):
-            waiting = thread.put_writes(target.ns, target.checkpoint_id, writes, task_id, task_path)
+            waiting = thread.put_writes(
+                target.ns, target.checkpoint_id, writes, task_id, task_path, self.schema
+            )
             patience = self._patience(config, thread, target, writes, task_id)
             self._land(target, thread, writes, waiting, patience, sync=True)
 
@@ -383,7 +399,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         ns, checkpoint_id = target.ns, target.checkpoint_id
         invocation = self._invocations.opened()
         with kept_by(invocation):
-            waiting = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path)
+            waiting = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path, self.schema)
         if invocation is not None:
             invocation.check()
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 PULL: Final = "__pregel_pull"
 PUSH: Final = "__pregel_push"
-HANDLER: Final = "node_error_handler"
+_HANDLER: Final = "node_error_handler"
 
-_HANDLED: Final = f", {HANDLER}, 0000000000"
+_HANDLED: Final = f", {_HANDLER}, 0000000000"
 _PULLED: Final = re.compile(rf"~{PULL}, (.+)", re.DOTALL)
 _PUSHED: Final = re.compile(rf"~{PUSH}, (\d{{10}}), 0000000000")
 _HANDLERS: Final = "__error_handler__"
@@ -56,7 +56,7 @@ class Task(NamedTuple):
     Attributes:
         node: the node; the name of a handler for its task.
         kind: PULL: its triggers start it; PUSH: a `Send`, or the failure of another task.
-        parts: the triggers in their order; the number of the `Send`; HANDLER and the failed task.
+        parts: the triggers in their order; the number of the `Send`; the id of the failed task.
     """
 
     node: str
@@ -173,6 +173,16 @@ def _triggers(node: str, known: Iterable[str], seen: Iterable[str]) -> Iterator[
 def pushed(node: str, number: int) -> Task:
     """Return the task of a `Send`, by its number among those of the step."""
     return Task(node, PUSH, (str(number),))
+
+
+def handler(name: str, failed: str) -> Task:
+    """Return the task that handles the failure of another one; its place is inside of that.
+
+    Args:
+        name: the handler's.
+        failed: id of the task that failed.
+    """
+    return Task(name, PUSH, (_HANDLER, failed))
 
 
 def handlers(node: str) -> tuple[str, str]:

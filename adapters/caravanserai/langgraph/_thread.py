@@ -10,17 +10,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from caravanserai.langgraph import _notes
+from caravanserai.langgraph import _migrating, _notes
 from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
 from caravanserai.langgraph._invocations import NULL_TASK, kept_by
-from caravanserai.langgraph._notes import Step, Write
+from caravanserai.langgraph._notes import PLACES, Step, Write
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
-from caravanserai.langgraph._stored import PLACES, Loaded, StoredThread
+from caravanserai.langgraph._stored import Loaded, StoredThread
 from caravanserai_core import reading
 from caravanserai_core.errors import Conflict, SecretFound, UnserialisableState
 from caravanserai_core.notes import Note
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
+from caravanserai_core.schema import FIRST, check, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from caravanserai.langgraph._invocations import Invocation
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.records import Record
+    from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
 
 _SO_FAR: Final = 6
@@ -51,6 +53,7 @@ class _Known(NamedTuple):
         meta: what stands in its record's head.
         lists: its lists, as they were encoded; None where it was read.
         read: another process, or this one in another life, wrote it.
+        schema: the schema that all this is in.
     """
 
     id: str
@@ -58,6 +61,7 @@ class _Known(NamedTuple):
     meta: dict[str, Any]
     lists: Lists | None
     read: bool = False
+    schema: int = 1
 
 
 class _Told(NamedTuple):
@@ -87,8 +91,16 @@ class Thread(StoredThread):
 
     # ------------------------------------------------------------------ reading
 
-    def newest(self, ns: str) -> Loaded | None:
-        """Read the newest checkpoint of a namespace, whoever wrote it."""
+    def newest(self, ns: str, wanted: Schema = FIRST) -> Loaded | None:
+        """Read the newest checkpoint of a namespace, whoever wrote it.
+
+        Args:
+            ns: the namespace.
+            wanted: what the program declares of its states.
+
+        Raises:
+            SchemaMismatch: see `loaded`.
+        """
         for _ in range(8):
             found = self.run.newest(ns)
             if found is None or not found.chain:
@@ -101,13 +113,12 @@ class Thread(StoredThread):
                 with self.lock:
                     self._known.pop(ns, None)
                 return None
-            state = self._decode(found.chain, record)
             since: list[Record] | None = found.since
             if is_pause(record) or record.head["meta"].get("early"):
-                since = self._records_of(ns, head.id)
+                since = self.records_of(ns, head.id)
             if since is not None:
-                loaded = Loaded(head, state, self._writes(since, head.id, ns, state))
-                self._learn(ns, loaded)
+                loaded = self.loaded(ns, head, self._decoder(found.chain), since, wanted)
+                self._learn(ns, loaded, wanted.number)
                 return loaded
         raise Conflict(f"thread {one_line(self.run.run_id)} is rewritten all the time")
 
@@ -119,8 +130,11 @@ class Thread(StoredThread):
             if len(self._branches) > _MOST_BRANCHES:
                 self._branches.popitem(last=False)
 
-    def given(self) -> tuple[str, Any] | None:
-        """Return the digest of the input that a job was begun with, and that input; or None."""
+    def given(self, wanted: Schema = FIRST) -> tuple[str, Any] | None:
+        """Return the digest of the input that a job was begun with, and that input; or None.
+
+        The digest is "" where migrations led to the input.
+        """
         with self.lock:
             self.index.catch_up()
             record = self.index.input
@@ -128,9 +142,15 @@ class Thread(StoredThread):
                 return None
             self._fresh_after = record.head["meta"].get("after", 0)
         whole = record if record.body is not None else self._whole(record)
-        return record.head["meta"]["digest"], reading.data_of(whole)
+        number = schema_of(record.head)
+        if number == wanted.number:
+            return record.head["meta"]["digest"], reading.data_of(whole)
+        where = f"run {one_line(self.run.run_id)}, its input"
+        check(number, wanted, where)
+        value = reading.data_of(whole, lenient=True)
+        return "", _migrating.lead_input(value, number, wanted, where)
 
-    def begin_job(self, digest: str, value: Any) -> None:
+    def begin_job(self, digest: str, value: Any, schema: Schema = FIRST) -> None:
         """Write down what a job is given, before anything is done.
 
         What the thread holds already is history from then on, after a crash too.
@@ -141,11 +161,12 @@ class Thread(StoredThread):
             self.index.catch_up()
             after = max(self.index.waypoints, default=0)
         meta: dict[str, Any] = {"digest": digest, "after": after}
-        self.run.entry(INPUT, value, lane="", meta=meta).result(0, sync=True)
+        entry = self.run.entry(INPUT, value, lane="", meta=meta, schema=schema)
+        entry.result(0, sync=True)
         self._fresh_after = after
         self._so_far.clear()
 
-    def answer(self) -> tuple[str, Any]:
+    def answer(self, wanted: Schema = FIRST) -> tuple[str, Any]:
         """Say what became of the answer to what the main namespace asked, and what it was.
 
         Returns:
@@ -153,13 +174,13 @@ class Thread(StoredThread):
             killed before the node that asked came to its end. "used": the same, and a subgraph
             has gone on since, perhaps with that answer; or it was taken back for that reason.
         """
-        loaded = self.newest("")
+        loaded = self.newest("", wanted)
         if loaded is None:
             return "none", None
         answered = 0
         given: Any = None
-        for record in self._records_of("", loaded.stored.id):
-            writes = dict(reading.data_of(record, loaded.state))
+        for record in self.records_of("", loaded.stored.id):
+            writes = dict(reading.data_of(record, loaded.recorded, lenient=True))
             if "__interrupt__" in writes:
                 answered = 0
             elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in writes:
@@ -172,17 +193,18 @@ class Thread(StoredThread):
         went_on = any(record.lane for record in news)
         return ("used" if given is None or went_on else "given"), given
 
-    def put_answer(self, value: Any) -> None:
+    def put_answer(self, value: Any, wanted: Schema = FIRST) -> None:
         """Write down an answer to what the main namespace asked; None takes it back.
 
         An answer that was used must not stay: of all savers, LangGraph 1.2.24 gives it to the next
         `interrupt` of the same checkpoint as well.
         """
-        loaded = self.newest("")
+        loaded = self.newest("", wanted)
         if loaded is None:
             return
         writes = [("__resume__", value)]
-        self.put_writes("", loaded.stored.id, writes, NULL_TASK, "").result(0, sync=True)
+        waiting = self.put_writes("", loaded.stored.id, writes, NULL_TASK, "", wanted)
+        waiting.result(0, sync=True)
 
     def forget(self) -> None:
         """Forget what is known of the thread: it was rewritten or deleted."""
@@ -201,14 +223,15 @@ class Thread(StoredThread):
         known = self._known.get(ns)
         return known is not None and "counters_since_delta_snapshot" in known.meta["metadata"]
 
-    def _learn(self, ns: str, loaded: Loaded) -> None:
+    def _learn(self, ns: str, loaded: Loaded, schema: int) -> None:
         with self.lock:
             known = self._known.get(ns)
-            if known is not None and known.id == loaded.stored.id:
+            if known is not None and known.id == loaded.stored.id and known.schema == schema:
                 return
             record = loaded.stored.record
             meta = {key: item for key, item in record.head["meta"].items() if key != "pause"}
-            self._known[ns] = _Known(loaded.stored.id, loaded.state, meta, None, read=True)
+            learnt = _Known(loaded.stored.id, loaded.state, meta, None, read=True, schema=schema)
+            self._known[ns] = learnt
             tasks = loaded.state["channel_values"].get("__pregel_tasks")
             lines_of = _told_lines(loaded.writes, tasks)
             self._told[(ns, loaded.stored.id)] = _Told(list(loaded.writes), lines_of)
@@ -223,6 +246,7 @@ class Thread(StoredThread):
         checkpoint: Mapping[str, Any],
         metadata: dict[str, Any],
         invocation: Invocation | None = None,
+        schema: Schema = FIRST,
     ) -> Queued:
         """Encode a checkpoint and give it its place; the result says when it is on the disk.
 
@@ -232,6 +256,7 @@ class Thread(StoredThread):
             checkpoint: as LangGraph hands it over.
             metadata: what is kept of its metadata.
             invocation: what it is a step of; it is not written if one before it was not.
+            schema: what the program declares of its states.
 
         Raises:
             Conflict: another turn went on from the same checkpoint; nothing is written.
@@ -257,8 +282,10 @@ class Thread(StoredThread):
                 meta=meta,
                 overtake=free,
                 guard=lambda write: self._in_order(ns, invocation, write),
+                schema=schema,
             )
-            self._known[ns] = _Known(checkpoint_id, state, meta, Lists(state, prepared))
+            lists = Lists(state, prepared)
+            self._known[ns] = _Known(checkpoint_id, state, meta, lists, schema=schema.number)
             if parent is not None:
                 self._told.pop((ns, parent), None)
         return queued
@@ -366,6 +393,7 @@ class Thread(StoredThread):
         writes: Sequence[tuple[str, Any]],
         task: str,
         path: str,
+        schema: Schema = FIRST,
     ) -> Waiting:
         """Encode the writes of a task; the next record of the thread takes them along."""
         key = (ns, checkpoint_id)
@@ -385,9 +413,8 @@ class Thread(StoredThread):
                 meta = {"checkpoint": checkpoint_id, "task": task, "path": path}
                 tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
                 lines = _told_lines(told, tasks)
-                waiting = self.run.entry(
-                    WRITES, data, say=lines.get(task, ("", ""))[1], lane=ns, meta=meta
-                )
+                say = lines.get(task, ("", ""))[1]
+                waiting = self.run.entry(WRITES, data, say=say, lane=ns, meta=meta, schema=schema)
                 before = self._told.setdefault(key, _Told([], {}))
                 before.writes.extend(told)
                 before.lines.update(lines)
