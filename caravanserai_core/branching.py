@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
-_LEFT = {"answer", "finish", "lease", "pin", "question"}
+_LEFT = {"answer", "finish", "lease", "pin", "question", "withdrawn"}
 """Kinds that belong to the run that they were written for, and not to what branches off it."""
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TypeVarTuple
 
     from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.journal import Journal
 
     Ts = TypeVarTuple("Ts")
 
@@ -25,6 +26,13 @@ T = TypeVar("T")
 
 class Doing(Work):
     """What can be done in a run that is open; see `Run`."""
+
+    @classmethod
+    def of(cls, journal: Journal) -> Doing:
+        """Return the run of a journal for code that an adapter runs; nothing is read."""
+        made = Doing()
+        made.run_id, made.store, made._journal = journal.run_id, journal.store, journal
+        return made
 
     def once(
         self,

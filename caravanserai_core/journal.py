@@ -19,6 +19,7 @@ from caravanserai_core.derive import derive
 from caravanserai_core.errors import CaravanseraiError, StaleWriter, UsageError
 from caravanserai_core.known import said
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared, Texts, remembering
+from caravanserai_core.ledger import MARKS
 from caravanserai_core.notes import Note
 from caravanserai_core.opening import writer
 from caravanserai_core.pending import NOTHING
@@ -188,6 +189,8 @@ class Journal(Appending):
                 fields["schema"] = schema
             if meta:
                 fields["meta"] = meta
+            if again is not None:
+                fields["repeats"] = True
             number = self._newest + 1
             fields["note"] = told.to_json()
             pending = self.behind([piece.record(0, 0).head for piece in pieces])[1].at_waypoint()
@@ -234,6 +237,7 @@ class Journal(Appending):
         self._pending = pending.told()
         if self._ledger is not None:
             point = {"kind": "waypoint", "seq": appended.tail.seq, "lane": lane}
+            point["repeats"] = again is not None
             self._ledger.take(Record(point, None, "", None))
         if lane == "":
             self._shown, self._shown_pending = (number, stamp, told), pending
@@ -319,6 +323,9 @@ class Journal(Appending):
         record.head["seq"] = appended.tail.seq
         self._take_in(record)
         self._tail = appended.tail
+        if kind in MARKS and self._ready is not None:
+            # A person looks for it: it does not wait with the notes of waypoints.
+            self.write_notes()
         return appended.tail.seq
 
     def add_pieces(self, pieces: Sequence[Piece], *, sync: bool) -> None:

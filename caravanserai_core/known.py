@@ -242,6 +242,11 @@ class Known:
         return self._tail
 
     @property
+    def pending(self) -> Pending:
+        """What is not settled, as of the last look."""
+        return self._pending
+
+    @property
     def exists(self) -> bool:
         """Whether the run has a journal, or a folder of release 0.2.0."""
         return self._tail is not None or self._legacy is not None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.stores.base import Store
 
-MARKS = {"effect", "question", "answer"}
+MARKS = {"effect", "question", "answer", "withdrawn"}
 """The kinds of records that it is made from."""
 
 _CLOSED = 50
@@ -153,7 +153,11 @@ class Ledger:
             self._take_question(record)
         elif kind == "answer":
             self._take_answer(record)
-        elif kind == "waypoint":
+        elif kind == "withdrawn":
+            question = self.questions.get(str(record.head.get("question")))
+            if question is not None:
+                self._close(question)
+        elif kind == "waypoint" and not record.head.get("repeats"):
             self._spend(record.lane)
         elif kind == "finish" and record.head.get("outcome") == "finished":
             for question in self.questions.values():

@@ -64,6 +64,7 @@ class Asked(NamedTuple):
         options: the answers it allows, plain JSON; empty: any.
         expires: until when it can wait, ISO 8601 in UTC, or "".
         about: (label, key) of the step that it is about, or None.
+        examples: answers that are likely, where any is allowed; plain JSON.
         how: what to do with the answer, where that is not the core's own sentence.
         reason: why the answer before was not taken, or "".
     """
@@ -75,6 +76,7 @@ class Asked(NamedTuple):
     about: tuple[str, str] | None = None
     how: str = ""
     reason: str = ""
+    examples: tuple[Any, ...] = ()
 
 
 class Pending(NamedTuple):
@@ -102,7 +104,7 @@ class Pending(NamedTuple):
             return self._after_effect(head)
         if kind == "question":
             return self._after_question(head)
-        if kind == "answer":
+        if kind in ("answer", "withdrawn"):
             return self._without(head.get("question"))
         if kind == "waypoint":
             return from_json(head.get("pending")).told() if "pending" in head else NOTHING
@@ -187,7 +189,7 @@ def begun(head: Head) -> Begun:
 
 def asked(head: Head) -> Asked:
     """Read the head of a question, or what a waypoint repeats of it."""
-    options, about = head.get("options"), head.get("about")
+    options, about, likely = head.get("options"), head.get("about"), head.get("examples")
     pair = isinstance(about, list) and len(about) == 2
     return Asked(
         _text(head.get("question")),
@@ -197,6 +199,7 @@ def asked(head: Head) -> Asked:
         (_text(about[0]), _text(about[1])) if pair and isinstance(about, list) else None,
         _text(head.get("how")),
         _text(head.get("reason")),
+        tuple(likely) if isinstance(likely, list) else (),
     )
 
 
@@ -229,6 +232,7 @@ def _plain(item: Begun | Asked) -> dict[str, Any]:
     tree = item._asdict()
     tree["question"] = tree.pop("id")
     tree["options"], tree["about"] = list(item.options), list(item.about or ())
+    tree["examples"] = list(item.examples)
     return {name: value for name, value in tree.items() if value}
 
 
@@ -347,12 +351,14 @@ def _named_run(run_id: str) -> str:
 
 
 def commands(question: Asked, run_id: str) -> list[str]:
-    """Return the commands that answer a question, one for each option."""
+    """Return the commands that answer a question, one for each option or likely answer."""
 
     def spoken(option: Any) -> str:
         return option if isinstance(option, str) else orjson.dumps(option).decode()
 
-    values = [shell_word(spoken(option)) for option in question.options] or ["'YOUR ANSWER'"]
+    values = [shell_word(spoken(option)) for option in question.options or question.examples]
+    if not question.options:
+        values.append("'YOUR ANSWER'")
     return [_command(run_id, question.id, value) for value in values]
 
 
@@ -388,6 +394,8 @@ def said_of(head: Head) -> str | None:
         told = _text(head.get("text"))
         name = _text(head.get("question"))
         return f"{name} was answered {quoted(told, 100)} by {by} at {at} UTC{reason}."
+    if head["kind"] == "withdrawn":
+        return f"{_text(head.get('question'))} is no longer asked: the program went on without it."
     if head["kind"] != "effect":
         return None
     what, label = head.get("what"), code(one_line(_text(head.get("label")), 100))

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, renderer, survey
+from caravanserai_core.doing import Doing
 from caravanserai_core.errors import Conflict
 from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from caravanserai_core.compaction import Keep
+    from caravanserai_core.journal import Journal
     from caravanserai_core.lane import Prepared
+    from caravanserai_core.pending import Pending
     from caravanserai_core.records import Record
     from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
@@ -184,6 +187,20 @@ class Pipeline:
         return self._journal.outcome
 
     # ------------------------------------------------------------------ writing
+
+    def turn(self, work: Callable[[Journal], T]) -> T:
+        """Call a function of `questions` or `effects` with the run's journal, in its turn."""
+        return self._journal.turns.do(lambda: work(self._journal))  # type: ignore[no-any-return]
+
+    @property
+    def pending(self) -> Pending:
+        """What is not settled in the run, as of the last look."""
+        return self._journal.pending
+
+    @property
+    def doing(self) -> Doing:
+        """The run as the code of a step sees it: `once`, `ask`, `remark`."""
+        return Doing.of(self._journal)
 
     def finish(self, *, call: str) -> None:
         """Write down that the run came to its end; its result stands in its newest state.

@@ -75,6 +75,9 @@ def wanted(
     lane: str = "",
     about: tuple[str, str] | None = None,
     how: str | None = None,
+    shown: str | None = None,
+    examples: Sequence[Any] = (),
+    meta: dict[str, Any] | None = None,
 ) -> Wanted:
     """Put a question together; nothing is written.
 
@@ -87,6 +90,9 @@ def wanted(
         lane: the lane whose next waypoint uses the answer up.
         about: label and digest of the key of the step that it is about.
         how: what stands in notes in front of the commands, in place of the core's sentence.
+        shown: what people see of it, in place of its text and payload.
+        examples: answers that notes suggest where any is allowed, plain JSON values.
+        meta: what an adapter notes in its head, plain JSON.
 
     Raises:
         UsageError: the arguments do not fit together.
@@ -105,13 +111,15 @@ def wanted(
     fields: dict[str, Any] = {
         "key": name,
         "digest": _digest(codec.encode([text, allowed, payload]).data),
-        "text": _shown(text, payload),
+        "text": _shown(text, payload) if shown is None else _cut(shown),
     }
     more = {
         "options": allowed,
         "expires": _until(expires),
         "about": list(about or ()),
         "how": how,
+        "examples": list(examples),
+        "meta": meta,
         "tagged": kept.tagged,
     }
     fields |= {name: value for name, value in more.items() if value}
@@ -157,7 +165,11 @@ def _shown(text: str, payload: object) -> str:
     else:
         tree = codec.parse(codec.encode(payload).data)
         more = "\n\n" + orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
-    shown = (text + more).encode("utf-8", "replace").decode()
+    return _cut(text + more)
+
+
+def _cut(text: str) -> str:
+    shown = text.encode("utf-8", "replace").decode()
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
 
 
@@ -328,6 +340,7 @@ def record_answer(
     by: str | None = None,
     reason: str | None = None,
     result: object = NOT_GIVEN,
+    checked: bool = True,
 ) -> str:
     """Record the answer to a question and return its id. Runs in its turn of the queue.
 
@@ -338,6 +351,7 @@ def record_answer(
         by: who answers; by default the user of the operating system.
         reason: why.
         result: with "happened", what the step returned.
+        checked: it has to be one of the question's options.
 
     Raises:
         UsageError: no question is open, several are and none is named, there is none of this
@@ -361,7 +375,8 @@ def record_answer(
     def make() -> tuple[dict[str, Any], bytes]:
         nonlocal name
         found = _pick(journal, question)
-        _check(found, value, given=result is not NOT_GIVEN)
+        if checked:
+            _check(found, value, given=result is not NOT_GIVEN)
         name = found.id
         bound = {"question": found.id, "digest": found.record.head.get("digest")}
         return {**bound, **fields}, b'"data":' + encoded.data
@@ -370,6 +385,11 @@ def record_answer(
         raise not_found(journal.store, journal.run_id)
     journal.add_made("answer", make)
     return name
+
+
+def withdraw(journal: Journal, question: str) -> None:
+    """Take a question back that the program went on without. Runs in its turn of the queue."""
+    journal.add("withdrawn", {"question": question})
 
 
 def _json(value: object) -> str:

@@ -427,13 +427,15 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
             adapter = written_by(store, run_id)
         if record.head["kind"] == "waypoint":
             found.append(Waypoint(record, adapter, read))
+    last = found[-1].number if found else 0
+    if adapter is None or store.get_note(run_id, f"waypoint-{last + 1}.md") is not None:
+        store.recent(run_id)  # raises where the journal ends too early: it does not show by itself
     old = store.legacy(run_id)
     if old is not None and (not found or found[0].number > 1):
         first = found[0].number if found else old.number + 1
         first = min(first, old.number + 1)  # what was removed since is not the old release's
         found = [_legacy_waypoint(old, n, read) for n in range(1, first)] + found
-    # Raises where the journal ends too early: what is missing at the end leaves no trace in it.
-    if store.recent(run_id) is None and not found:
+    if not found and adapter is None:
         raise not_found(store, run_id)
     return found
 

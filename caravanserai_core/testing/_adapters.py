@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,13 +24,11 @@ from caravanserai_core.stores import open_store
 from caravanserai_core.upkeep import fork
 from caravanserai_core.verify import verify
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 PAUSED = "paused"
 """What a job's `start` returns where its framework pauses by returning."""
 
 _STEPS = ("look", "send", "sum")
+_ALL = [f"{step} done" for step in _STEPS]
 _SECRET = "CARAVANSERAI_TEST_API_KEY"
 _TITLE = re.compile(
     r"# (Waypoint [1-9]\d* — \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|No waypoint yet)"
@@ -125,9 +123,9 @@ class AdapterTests:
     # ------------------------------------------------------------------ running
 
     @pytest.fixture
-    def job(self, tmp_path: Path) -> Iterator[Job]:
+    def job(self, tmp_path: Path) -> Job:
         """Return a job that is not begun."""
-        yield Job("job", str(tmp_path / "store"), str(tmp_path / "log.txt"))
+        return Job("job", str(tmp_path / "store"), str(tmp_path / "log.txt"))
 
     def run(self, job: Job, **environment: str) -> Ended:
         """Start a job in a new process and wait for its end."""
@@ -166,15 +164,13 @@ class AdapterTests:
         folder = Path(open_store(job.store).where(job.run_id))
         return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
 
-    _ALL = [f"{step} done" for step in _STEPS]
-
     # ------------------------------------------------------------------ the promises
 
     def test_a_finished_job_returns_its_result_and_does_nothing(self, job: Job) -> None:
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
         before = self.done(job)
 
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
 
         assert self.done(job) == before
         assert set(before.values()) == {1}
@@ -184,7 +180,7 @@ class AdapterTests:
     def test_a_killed_job_goes_on_and_repeats_no_finished_step(self, job: Job, at: str) -> None:
         assert self.run(job._replace(kill=at)).code == -signal.SIGKILL
 
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
 
         step = at.partition(" ")[2]
         done = self.done(job)
@@ -208,7 +204,7 @@ class AdapterTests:
         words = ("rerun",) if times == 2 else ("happened", "--result", '"send done"')
         assert self.answer(job, *words).returncode == 0
 
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
         assert self.done(job)["begin send"] == times
         assert self.done(job)["begin look"] == 1
 
@@ -223,7 +219,7 @@ class AdapterTests:
 
         assert self.answer(job, "yes").returncode == 0
         second = self.answer(job, "q1", "no")
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
 
         assert second.returncode != 0
         assert self.done(job) == Counter(
@@ -243,7 +239,7 @@ class AdapterTests:
     def test_every_waypoint_stays_what_it_was(self, job: Job) -> None:
         self.run(job._replace(kill="begin sum"))
         before = self._states(job)
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
 
         after = self._states(job)
 
@@ -259,7 +255,7 @@ class AdapterTests:
         }
 
     def test_a_fork_goes_on_and_leaves_its_parent(self, job: Job) -> None:
-        assert self.run(job) == Ended(0, self._ALL)
+        assert self.run(job) == Ended(0, _ALL)
         folder = Path(open_store(job.store).where(job.run_id))
         before = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
         states = self._states(job)
@@ -268,7 +264,7 @@ class AdapterTests:
             name = f"fork-{number}"
             first = fork(job.run_id, at=number, new_run_id=name, store=job.store)
             assert api.load(name, first, store=job.store, raw=True) == state
-            assert self.run(job._replace(run_id=name)) == Ended(0, self._ALL)
+            assert self.run(job._replace(run_id=name)) == Ended(0, _ALL)
 
         assert {path.name: path.read_bytes() for path in folder.glob("*.jsonl")} == before
         assert self.done(job)["begin send"] <= len(states)
@@ -279,17 +275,17 @@ class AdapterTests:
 
         refused = self.run(old)
         assert (refused.error or "").startswith("SchemaMismatch"), refused
-        assert self.run(job._replace(version=2)) == Ended(0, self._ALL)
+        assert self.run(job._replace(version=2)) == Ended(0, _ALL)
 
         assert self.done(job)["begin look"] == 1
         backwards = self.run(job)
-        assert backwards.result == self._ALL or "SchemaMismatch" in (backwards.error or "")
+        assert backwards.result == _ALL or "SchemaMismatch" in (backwards.error or "")
 
     def test_a_declared_secret_reaches_no_file(self, job: Job) -> None:
         secret = "s3cr3t-" + os.urandom(12).hex()
         job = job._replace(secret=_SECRET)
         assert self.run(job._replace(kill="begin sum"), **{_SECRET: secret}).code == -9
-        assert self.run(job, **{_SECRET: secret}) == Ended(0, self._ALL)
+        assert self.run(job, **{_SECRET: secret}) == Ended(0, _ALL)
 
         files = [path for path in Path(job.store).rglob("*") if path.is_file()]
         assert files

@@ -11,6 +11,7 @@ import pytest
 
 from caravanserai import (
     Conflict,
+    FileStore,
     RunNotFound,
     acheckpoint,
     checkpoint,
@@ -19,6 +20,7 @@ from caravanserai import (
     load,
     open_run,
 )
+from caravanserai_core.stores.base import Recent
 from caravanserai_core.verify import verify
 from integration_tests.api.helpers import process
 
@@ -100,6 +102,25 @@ def verify_clean() -> bool:
     from caravanserai import open_store
 
     return verify(open_store(), "run").findings == []
+
+
+def test_a_run_that_is_begun_while_it_is_loaded_is_loaded(store_dir: Path) -> None:
+    """It was not there at the first look, and is at the second."""
+
+    class Late(FileStore):
+        begun = False
+
+        def recent(self, run_id: str) -> Recent | None:
+            found = super().recent(run_id)
+            if not self.begun:
+                self.begun = True
+                process(SAVE, "other")
+            return found
+
+    store = Late(store_dir)
+
+    assert load("run", store=store) == {"by": "other"}
+    assert checkpoint("run", {"by": "me"}, store=store) == 2
 
 
 def test_conflict_reaches_async_callers(store_dir: Path) -> None:

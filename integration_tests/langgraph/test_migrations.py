@@ -183,7 +183,8 @@ def test_the_first_checkpoint_which_is_the_input_goes_through_the_steps(store: S
 
     graph.invoke(None, first.config)
 
-    assert graph.get_state(config()).values == {"subject": "tea", "log": ["a"]}
+    expected = {"subject": "tea", "tone": "plain", "log": ["a"]}
+    assert graph.get_state(config()).values == expected
 
 
 @dataclass

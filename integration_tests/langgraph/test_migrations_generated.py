@@ -108,12 +108,15 @@ def played(plan: Plan, chance: random.Random, *, renames: bool) -> tuple[Counter
     raise AssertionError("it does not come to an end")
 
 
-def test_a_graph_whose_nodes_get_new_names_at_every_pause_runs_as_without(thorough: bool) -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_a_graph_whose_nodes_get_new_names_at_every_pause_runs_as_without(
+    part: int, thorough: bool
+) -> None:
     paused = 0
-    for seed in range(300 if thorough else 12):
+    for seed in range(part * 1000, part * 1000 + (80 if thorough else 4)):
         plan = Plan(seed)
         ran, log, pauses = played(plan, random.Random(seed), renames=True)
         assert (ran, log, pauses) == played(plan, random.Random(seed), renames=False), seed
         paused += pauses
 
-    assert paused > 12
+    assert paused > 4

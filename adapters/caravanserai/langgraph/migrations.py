@@ -99,9 +99,17 @@ class ThreadState:
             self.channel_values[_INPUT] = {k: v for k, v in given.items() if k != name}
 
     def add_channel(self, name: str, value: Any) -> None:
-        """Give a new channel its value; one that is there already keeps its own."""
-        # The input makes its own channels, and before it there are none.
-        if name in self.channel_versions or not self.channel_versions or self._begins():
+        """Give a new channel its value; one that is there already keeps its own.
+
+        Where the thread has not gone beyond its input, it is as if that had held it. What a job
+        was given is compared with what it is given today, and stays.
+        """
+        if self.channel_versions.keys() <= {_INPUT}:
+            given = self.channel_values.get(_INPUT)
+            if self.channel_versions and isinstance(given, dict) and name not in given:
+                self.channel_values[_INPUT] = {**given, name: copy.deepcopy(value)}
+            return
+        if name in self.channel_versions:
             return
         # As old as the newest: nothing is triggered by it, and no node has missed it.
         version = max(self.channel_versions.values())
@@ -149,9 +157,6 @@ class ThreadState:
         self._rename(nodes, channels, {old: new})
 
     # ------------------------------------------------------------------ within
-
-    def _begins(self) -> bool:
-        return self.channel_versions.keys() <= {_INPUT}
 
     def _channels(self) -> Iterator[str]:
         """Yield the channels that are known, some more than once."""
