@@ -379,6 +379,12 @@ class Appending(Known):
             if tail is not None and latest is not None:
                 self.store.put_notes(self.run_id, tail, notes, latest)
 
+    def put_notes(self) -> None:
+        """Write the notes that are ready, in a turn of the queue."""
+        tail, notes, latest = self._take_notes()
+        if tail is not None and latest is not None:
+            self.store.put_notes(self.run_id, tail, notes, latest)
+
     def _take_notes(self) -> tuple[Tail | None, dict[str, str], Shown | None]:
         notes, self._ready = self._rendered(), {}
         return self._tail, notes, self.shown_now()

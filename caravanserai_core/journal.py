@@ -325,7 +325,7 @@ class Journal(Appending):
         self._tail = appended.tail
         if kind in MARKS and self._ready is not None:
             # A person looks for it: it does not wait with the notes of waypoints.
-            self.write_notes()
+            self.put_notes()
         return appended.tail.seq
 
     def add_pieces(self, pieces: Sequence[Piece], *, sync: bool) -> None:
@@ -394,9 +394,7 @@ class Journal(Appending):
             raise reading.not_found(self.store, self.run_id)
         if self._ready is not None:
             # Later ones would bring back notes of what is removed now.
-            tail, notes, latest = self._take_notes()
-            if tail is not None and latest is not None:
-                self.store.put_notes(self.run_id, tail, notes, latest)
+            self.put_notes()
         done: compaction.Rewritten | None = None
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:

@@ -7,8 +7,9 @@ object, and so does every adapter.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, reading
 from caravanserai_core import schema as schemas
@@ -202,7 +203,7 @@ class Run(Doing):
 
     def _enter(self, owned: Ownership) -> Run:
         self._owned.append(owned)
-        self._tokens.append(_current.set(self))
+        self._tokens.append(_current.set(_Entered(self, _step())))
         return self
 
     def __exit__(
@@ -257,16 +258,48 @@ def _only_waits(error: BaseException) -> bool:
     return isinstance(error, WaitingForPerson)
 
 
-_current: ContextVar[Run | None] = ContextVar("caravanserai_run", default=None)
+class _Entered(NamedTuple):
+    """A run whose block was entered.
+
+    Attributes:
+        run: the run.
+        within: the step of a framework that it was entered in, or None.
+    """
+
+    run: Run
+    within: Step | None
 
 
-def current_run() -> Run:
-    """Return the run that the calling code works on.
+_current: ContextVar[_Entered | None] = ContextVar("caravanserai_run", default=None)
+
+Step = tuple[object, Doing]
+"""A step of a framework: what tells it from others (by identity), and the run that it is part of."""
+
+_finders: list[Callable[[], Step | None]] = []
+
+
+def find_step_with(finder: Callable[[], Step | None]) -> None:
+    """Let an adapter say in which step of its framework the calling code is, or None: in none."""
+    if finder not in _finders:
+        _finders.append(finder)
+
+
+def _step() -> Step | None:
+    return next((step for find in _finders if (step := find()) is not None), None)
+
+
+def current_run() -> Doing:
+    """Return the run that the calling code works on: the innermost, block or step of a framework.
 
     Raises:
         NoRun: it works on none: it is outside `@resumable`, `open_run` and an adapter's call.
     """
-    run = _current.get()
+    entered, step = _current.get(), _step()
+    if step is not None and (
+        entered is None or entered.within is None or entered.within[0] is not step[0]
+    ):
+        return step[1]
+    run = None if entered is None else entered.run
     if run is None:
         raise NoRun(
             "no run is open here: this call belongs inside a function under @resumable or inside "

@@ -27,6 +27,8 @@ from pathlib import Path
 def all_files(): return [Path("b.txt"), Path("a.txt")]
 def convert(path): print("converted", path)
 messages = [{"role": "user", "content": "hello"}]
+def look_up(order): print("looked up", order); return 40
+def pay_back(order, amount): print("paid back", amount)
 """
 
 
@@ -54,7 +56,24 @@ def test_every_snippet_runs(source: str, tmp_path: Path) -> None:
 
     done = run_python(source, tmp_path)
 
+    if 'ask(f"Refund' in source:
+        assert "WaitingForPerson" in done.stderr
+        return
     assert done.returncode == 0, done.stderr
+
+
+def test_the_question_of_the_readme_is_answered_and_the_money_paid_once(tmp_path: Path) -> None:
+    """Its program, its command, its program again."""
+    source = next(block for block in blocks(README, "python") if 'ask(f"Refund' in block)
+    command = next(line for line in README.splitlines() if line.startswith("caravanserai answer o"))
+    outputs = [run_python(source, tmp_path).stdout]
+    words = [sys.executable, "-m", "caravanserai_core.cli", *shlex.split(command)[1:]]
+    answered = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert answered.returncode == 0, answered.stderr
+
+    outputs += [run_python(source, tmp_path).stdout for _ in range(2)]
+
+    assert outputs == ["looked up A17\n", "paid back 40\n", ""]
 
 
 def test_the_first_example_leaves_the_note_that_is_shown(tmp_path: Path) -> None:
