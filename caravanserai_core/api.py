@@ -8,6 +8,7 @@ from caravanserai_core import listing, points, reading
 from caravanserai_core import schema as schemas
 from caravanserai_core.errors import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.homes import leave_home, store_for
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
@@ -227,6 +228,7 @@ def clean(run_id: str, *, store: StoreLike = None) -> bool:
         Whether there was anything to delete.
     """
     run_id = check_run_id(run_id)
+    refuse_work(run_id)
     found = store_for(run_id, store)
     gone = journal_for(found, run_id).turns.do(lambda: found.delete(run_id))
     forget(found, run_id)

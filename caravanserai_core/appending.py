@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai_core import codec, renderer, survey
 from caravanserai_core.durability import Durability
 from caravanserai_core.errors import Conflict, JournalDamaged, StaleWriter, StoreFailed
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.known import DERIVED, Known, Reopen
 from caravanserai_core.lease import taken_body
 from caravanserai_core.ledger import MARKS, Ledger
@@ -144,6 +145,7 @@ class Appending(Known):
         return appended  # the caller notes the tail last: until then all of it would be news
 
     def _retry(self, work: Callable[[], Any]) -> Any:
+        refuse_work(self.run_id)
         if not self._known:
             self._catch_up()
         for _ in range(_MOST_TRIES):

@@ -20,6 +20,7 @@ from caravanserai_core.notes import recorded
 from caravanserai_core.opening import legacy_draft, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record
+from caravanserai_core.secrets import refuse
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
 
 if TYPE_CHECKING:
@@ -164,9 +165,11 @@ def copy_run(
 
     Raises:
         RunNotFound: there is no such run.
+        SecretFound: the new name holds a declared secret, or what another store would get does.
         UsageError: the target exists.
         JournalDamaged: the run is damaged somewhere; nothing was written.
     """
+    refuse("the run_id", new_run_id)
     items = list(survey.records(source, run_id, bodies=True)) if branch is None else branch.items
     old = source.legacy(run_id)
     if not items and old is None:
@@ -181,7 +184,7 @@ def copy_run(
         if tail is not None or target.legacy(new_run_id) is not None:
             raise UsageError(
                 f"the run {one_line(new_run_id)} exists already in {target.where(new_run_id)}. "
-                "Nothing was copied; give the copy another name."
+                "Nothing was copied."
             )
         origin = {"run_id": run_id} if branch is None else branch.origin
         body = _copied_opening(items, new_run_id, origin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from caravanserai_core import listing
 from caravanserai_core.compaction import copy_run
-from caravanserai_core.errors import CaravanseraiError, UsageError
+from caravanserai_core.errors import CaravanseraiError, SecretFound, UsageError
 from caravanserai_core.stores import Store, open_store
 
 if TYPE_CHECKING:
@@ -64,7 +64,16 @@ class _Runs:
         return sorted(info.run_id for info in listing.runs(self._store))
 
     def copy(self, run_id: str, target: Store) -> int:
-        return copy_run(self._store, run_id, target, run_id)
+        try:
+            return copy_run(self._store, run_id, target, run_id)
+        except SecretFound as found:
+            raise SecretFound(
+                f"it holds the secret {found.name}, which stood there before it was declared. "
+                "Nothing was copied. `caravanserai verify --secrets` says where; prune what holds "
+                "it, or copy the run where the secret is not declared.",
+                path=found.path,
+                name=found.name,
+            ) from found
 
 
 def copy_runs(

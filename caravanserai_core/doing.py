@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from caravanserai_core import effects, questions
+from caravanserai_core.errors import UsageError
+from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
 from caravanserai_core.work import Work
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.journal import Journal
+    from caravanserai_core.work import NoteLike
 
     Ts = TypeVarTuple("Ts")
 
@@ -26,13 +29,6 @@ T = TypeVar("T")
 
 class Doing(Work):
     """What can be done in a run that is open; see `Run`."""
-
-    @classmethod
-    def of(cls, journal: Journal) -> Doing:
-        """Return the run of a journal for code that an adapter runs; nothing is read."""
-        made = Doing()
-        made.run_id, made.store, made._journal = journal.run_id, journal.store, journal
-        return made
 
     def once(
         self,
@@ -175,3 +171,25 @@ class Doing(Work):
     def afresh(self) -> None:
         """Begin a fresh pass: steps and answers recorded before it do not count any more."""
         self._journal.turns.do(lambda: effects.afresh(self._journal))
+
+
+class Inside(Doing):
+    """A run as the code of a framework's step sees it; its adapter writes the waypoints.
+
+    Args:
+        journal: that of the run; nothing is read.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.run_id, self.store, self._journal = journal.run_id, journal.store, journal
+
+    def _save(
+        self, state: object, note: NoteLike, lane: str, meta: dict[str, Any] | None
+    ) -> Callable[[], int]:
+        raise UsageError(
+            f"run {one_line(self.run_id)}: its framework says when a waypoint is written; a step "
+            "of it has once, ask and remark"
+        )
+
+    def _repeat(self, note: object, lane: str, meta: dict[str, Any] | None) -> Callable[[], int]:
+        return self._save(None, None, lane, meta)

@@ -9,6 +9,8 @@ it may write of the run too, and other steps run beside it.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import logging
 import os
 import re
 import threading
@@ -28,7 +30,7 @@ from caravanserai_core.errors import (
     WaitingForPerson,
 )
 from caravanserai_core.meta import check_text
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.quoting import error_text, one_line, quoted
 from caravanserai_core.stores.owners import host_name
 from caravanserai_core.threads import in_thread, wait_for
 
@@ -40,7 +42,13 @@ if TYPE_CHECKING:
 
 OnUncertain = Literal["ask", "rerun", "stop"]
 
+_log = logging.getLogger("caravanserai")
+
+_PATIENCE = 5.0
+"""Seconds of waiting before it is said for whom: it may be a step that waits for its own thread."""
 _OPTIONS = ["happened", "rerun", "stop"]
+_OF = 100
+"""Most characters that are kept of a step's key for people."""
 _ENDED = {"result", "error", "paused"}
 _UNSLUGGED = re.compile(r"[^A-Za-z0-9._]+")
 
@@ -51,10 +59,18 @@ class Step(NamedTuple):
     Attributes:
         name: its label, and the digest of its key or "".
         arguments: digest of its arguments, or "" where they cannot be compared.
+        of: its key as people read it, or "".
     """
 
     name: tuple[str, str]
     arguments: str
+    of: str = ""
+
+    @property
+    def told(self) -> str:
+        """What errors call it."""
+        label = repr(one_line(self.name[0], 60))
+        return f"{label} for {quoted(self.of, _OF)}" if self.of else label
 
 
 class Flight:
@@ -110,7 +126,12 @@ def step_of(label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: obje
         if not digest:
             raise UsageError(f"once({one_line(label, 60)!r}): {error}. Give key=.") from None
         arguments = ""
-    return Step((label, digest), arguments)
+    return Step((label, digest), arguments, "" if key is None else _of(key))
+
+
+def _of(key: object) -> str:
+    text = key if isinstance(key, str) else codec.encode(key).data.decode()
+    return one_line(text, _OF)
 
 
 # ---------------------------------------------------------------------- running
@@ -129,16 +150,39 @@ def once(journal: Journal, step: Step, call: Callable[[], Any], on_uncertain: On
                 break
             if got.thread == mine.thread:
                 raise _within_itself(step)
-            got.landed.result()
+            _wait(journal, got)
         return _run(journal, mine, call)
     finally:
         _lose(journal, mine)
+
+
+def _wait(journal: Journal, other: Flight) -> None:
+    """Wait until a step has ended that another thread runs; raises what it raises."""
+    try:
+        other.landed.result(_PATIENCE)
+    except TimeoutError:
+        if other.landed.done():
+            raise  # that is the step's own error
+        _log.warning(
+            "run %s: once(%s) has waited for %g s for another thread, which runs this very step. "
+            "If that waits for this one in turn, neither will end.",
+            one_line(journal.run_id),
+            other.step.told,
+            _PATIENCE,
+        )
+        other.landed.result()
 
 
 def _run(journal: Journal, mine: Flight, call: Callable[[], Any]) -> Any:
     token = _running.set((*_running.get(), mine))
     try:
         value = call()
+        if inspect.iscoroutine(value):
+            value.close()  # nothing of it ran
+            raise UsageError(
+                f"once({one_line(mine.step.name[0], 60)!r}) is given an async function. "
+                "Use `await aonce(…)`."
+            )
     except Exception as error:
         problem = error
         journal.turns.do(lambda: _failed(journal, mine, problem))
@@ -268,7 +312,7 @@ def _check_arguments(journal: Journal, known: Effect, step: Step) -> None:
     before = known.head.get("arguments", "")
     if before and step.arguments and before != step.arguments:
         label = one_line(step.name[0], 60)
-        keyed = " with this key" if step.name[1] else ""
+        keyed = f" with the key {quoted(step.of, _OF)}" if step.of else ""
         raise OnceKeyReused(
             f"run {one_line(journal.run_id)}: once({label!r}){keyed} was called with other "
             "arguments before. Nothing was run. Give key= that differs for each (the address of "
@@ -312,6 +356,8 @@ def _fields(mine: Flight) -> dict[str, Any]:
     fields: dict[str, Any] = {"label": label, "attempt": mine.attempt}
     if key:
         fields["key"] = key
+    if mine.step.of:
+        fields["of"] = mine.step.of
     if mine.step.arguments:
         fields["arguments"] = mine.step.arguments
     return fields
@@ -338,6 +384,7 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         options=_OPTIONS,
         key=["once", label, key, known.attempt, journal.ledger.passes],
         about=name,
+        shown=_asking(known, mine.step.of),
     )
     found = questions.find(journal, question)
     if found is not None and found.answer is not None:
@@ -345,7 +392,8 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         if said == "stop":
             raise EffectStopped(
                 f"run {one_line(journal.run_id)}: {found.id} was answered stop: "
-                f"{one_line(label, 60)!r} is not run again, and the run ends here.",
+                f"{mine.step.told} is not run again, and the run ends here, at each start. "
+                "again(…) begins a fresh pass.",
                 label=label,
             )
         if said == "happened":
@@ -366,16 +414,17 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         mine.attempt = known.attempt
         _add(journal, mine, {"what": "uncertain"})
     raise EffectUncertain(
-        f"run {one_line(journal.run_id)}: {one_line(label, 60)!r} began at "
+        f"run {one_line(journal.run_id)}: {mine.step.told} began at "
         f"{str(known.records[0].head.get('time'))[:19]}+00:00 and never reported back. It may have "
         'happened. Look, then run with on_uncertain="ask" or "rerun".',
         label=label,
     )
 
 
-def _asking(known: Effect) -> str:
-    first = known.records[0].head
-    label = one_line(str(first.get("label")), 80)
+def _asking(known: Effect, of: str = "") -> str:
+    label = one_line(str(known.records[0].head.get("label")), 80)
+    if of:
+        label += f" ({one_line(of, _OF)})"
     if known.what == "unrecorded":
         return f"{label} ran, and its result could not be kept. How is the run to go on?"
     return f"{label} began and never reported back. Did it happen?"
@@ -390,8 +439,7 @@ def _failed(journal: Journal, mine: Flight, error: Exception) -> None:
     if isinstance(error, WaitingForPerson):
         fields = {"what": "paused"}
     else:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        fields = {"what": "error", "error": quoted(text, 300)}
+        fields = {"what": "error", "error": quoted(error_text(error), 300)}
     try:
         _add(journal, mine, fields)
     except CaravanseraiError as problem:
@@ -407,6 +455,12 @@ def _ended(journal: Journal, mine: Flight, value: object) -> None:
         told = {"what": "unrecorded", "why": one_line(str(error), 300)}
         _add(journal, mine, told)
         mine.landed.set_exception(error)
+        raise
+    except CaravanseraiError as error:
+        error.add_note(
+            f"caravanserai: the step {mine.step.told} ran to its end, and its result was not "
+            "recorded. It counts as uncertain."
+        )
         raise
     finally:
         _lose(journal, mine)

@@ -17,7 +17,7 @@ from caravanserai_core import codec, compaction, delta, reading, retention, secr
 from caravanserai_core.appending import Appending, Moved
 from caravanserai_core.derive import derive
 from caravanserai_core.errors import CaravanseraiError, StaleWriter, UsageError
-from caravanserai_core.known import said
+from caravanserai_core.known import older, said
 from caravanserai_core.lane import SMALL, Lane, Patch, Prepared, Texts, remembering
 from caravanserai_core.ledger import MARKS
 from caravanserai_core.notes import Note
@@ -158,6 +158,8 @@ class Journal(Appending):
         if patch is None:
             self._roll(prepared.size)
         schema = self.schema.number if again is None else again.schema
+        if head is not None and not self._told_schema:
+            self._told_schema = older(schema, head, self.run_id)
         stamp = now()
         # The large digest is made here, before the lock is taken.
         body = _body(prepared, patch)

@@ -65,6 +65,7 @@ class Known:
         self.framework: str | None = None
         self.program: str | None = None
         self.schema = FIRST
+        self._told_schema = False
         self.turns = Turns()
         self.lease = Lease(store, run_id)
         self._forget()
@@ -408,6 +409,27 @@ def _lane(record: Record) -> Lane:
     lane.time = record.head["time"]
     lane.schema = schema_of(record.head)
     return lane
+
+
+def older(schema: int, head: Lane, run_id: str) -> bool:
+    """Warn of a state that takes the schema of its run back; returns whether it does.
+
+    Args:
+        schema: that of the state to be written.
+        head: the newest waypoint of its lane.
+        run_id: the run.
+    """
+    if schema >= head.schema:
+        return False
+    _log.warning(
+        "run %s: its newest state has schema %d, and this process saves one as schema %d, as it "
+        "declared no other. Declare it where the run is opened or loaded: schema=%d, migrations=…",
+        one_line(run_id),
+        head.schema,
+        schema,
+        head.schema,
+    )
+    return True
 
 
 def said(head: dict[str, Any]) -> str | None:

@@ -8,12 +8,13 @@ declared, by another release, or by hand.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from caravanserai_core import secrets
 from caravanserai_core.names import folder_name
-from caravanserai_core.redact import shapes
+from caravanserai_core.shapes import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,14 +61,28 @@ def leaks(store: FileStore, run_id: str | None = None) -> Iterator[Leak]:
         names = dict.fromkeys([folder_name(run_id), run_id])
         tops = [root / name for name in names if name not in (".", "..") and "/" not in name]
     for top in tops:
-        for folder, folders, files in os.walk(top, onerror=_raise if top == root else None):
+        for folder, folders, files in os.walk(top, onerror=_raise):
             folders.sort()
-            for file in sorted(files):
-                yield from _in_file(root, Path(folder, file))
+            seen: set[str] = set()
+            # Beside a writer a segment may come while others are read.
+            while news := sorted(set(files) - seen):
+                seen.update(news)
+                for file in news:
+                    yield from _in_file(root, Path(folder, file))
+                files = _segments(folder)
+
+
+def _segments(folder: str) -> list[str]:
+    """Return the names of the segments that a folder has now."""
+    try:
+        return [path.name for path in Path(folder).glob("journal-*")]
+    except FileNotFoundError:
+        return []
 
 
 def _raise(error: OSError) -> None:
-    raise error
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _in_file(root: Path, path: Path) -> Iterator[Leak]:
@@ -77,10 +92,15 @@ def _in_file(root: Path, path: Path) -> Iterator[Leak]:
     if secret is not None:
         relative = "[a name that holds a secret]"
         yield Leak(relative, None, secret.source, declared=True)
-    if path.is_symlink():
-        return
     told: set[tuple[int, str]] = set()
-    with path.open("rb") as file:
+    try:
+        kind = path.lstat().st_mode
+        if not stat.S_ISREG(kind):
+            return  # a link leads elsewhere; a pipe would be waited for
+        opened = path.open("rb")
+    except FileNotFoundError:
+        return  # a writer or a pruning was at it
+    with opened as file:
         start, before = 0, b""
         while piece := file.read(_PIECE):
             data = before + piece

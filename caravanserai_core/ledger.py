@@ -251,6 +251,11 @@ class Ledger:
         return None if found is None else self.questions[found]
 
     @property
+    def began(self) -> int:
+        """Number of the record with which this pass began, or 0."""
+        return 0 if self._fresh is None else self._fresh.seq
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing in it that a fresh pass would have to leave behind."""
         return not self.effects and not self.asked

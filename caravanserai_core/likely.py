@@ -12,7 +12,8 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from caravanserai_core.errors import SecretFound, UsageError
-from caravanserai_core.redact import SHAPES, redact, shapes
+from caravanserai_core.redact import redact
+from caravanserai_core.shapes import SHAPES, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +69,15 @@ def likely_secrets(
     """
     if action not in _ACTIONS:
         raise UsageError(f"likely_secrets takes one of {', '.join(_ACTIONS)}")
-    _policy.action, _policy.allow = action, tuple(allow)
+    allowed = () if isinstance(allow, str) else tuple(allow)  # a text is a list of its letters
+    kinds = {kind for kind, _, _ in SHAPES}
+    fits = all(item in kinds or str(item).startswith("$") for item in allowed)
+    if isinstance(allow, str) or not fits:
+        raise UsageError(
+            'likely_secrets: allow= takes a list of places, such as "$.fixtures", and of kinds: '
+            f"{', '.join(sorted(kinds))}"
+        )
+    _policy.action, _policy.allow = action, allowed
     _policy.texts.clear()
 
 

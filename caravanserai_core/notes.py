@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from caravanserai_core.errors import UsageError
 from caravanserai_core.pending import (
@@ -24,9 +25,6 @@ from caravanserai_core.pending import (
 )
 from caravanserai_core.quoting import code, one_line, prose
 from caravanserai_core.redact import redact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SECTIONS = (
     "Not certain",
@@ -99,11 +97,11 @@ class Note:
         self,
         summary: str,
         *,
-        happened: Iterable[str] | str = (),
-        plan: Iterable[PlanItem | tuple[str, bool] | str] = (),
-        next: Iterable[str] | str = (),  # noqa: A002 - the section's own name
-        decided: Iterable[str] | str = (),
-        so_far: Iterable[str] | str = (),
+        happened: Iterable[str] | str | None = (),
+        plan: Iterable[PlanItem | tuple[str, bool] | str] | str | None = (),
+        next: Iterable[str] | str | None = (),  # noqa: A002 - the section's own name
+        decided: Iterable[str] | str | None = (),
+        so_far: Iterable[str] | str | None = (),
         goal: str | None = None,
     ) -> None:
         if type(summary) is not str or not (goal is None or type(goal) is str):
@@ -112,18 +110,12 @@ class Note:
         set_(self, "summary", summary)
         if not (happened or plan or next or decided or so_far or goal):
             return  # a plain note: the other fields are the class's defaults
-        items = tuple(
-            PlanItem(item) if isinstance(item, str) else PlanItem(item[0], bool(item[1]))
-            for item in plan
-        )
         set_(self, "happened", _texts(happened, "happened"))
-        set_(self, "plan", items)
+        set_(self, "plan", _plan(plan))
         set_(self, "next", _texts(next, "next"))
         set_(self, "decided", _texts(decided, "decided"))
         set_(self, "so_far", _texts(so_far, "so_far"))
         set_(self, "goal", goal)
-        if not all(type(item.text) is str for item in items):
-            raise UsageError("the items of a note's plan are strings or (text, done) pairs")
 
     def __str__(self) -> str:
         return self.summary
@@ -193,11 +185,38 @@ class Note:
 _FIELDS = tuple(field.name for field in fields(Note))
 
 
-def _texts(value: Iterable[str] | str, name: str) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else tuple(value)
+def _texts(value: Iterable[str] | str | None, name: str) -> tuple[str, ...]:
+    texts = _listed(value, name)
     if not all(type(text) is str for text in texts):
         raise UsageError(f"{name} of a note holds strings")
     return texts
+
+
+def _plan(value: Iterable[PlanItem | tuple[str, bool] | str] | str | None) -> tuple[PlanItem, ...]:
+    items: list[PlanItem] = []
+    for item in _listed(value, "plan"):
+        parts = [item] if type(item) is str else item
+        if not isinstance(parts, (list, tuple)) or len(parts) not in (1, 2):
+            raise UsageError(_NO_PLAN)
+        text, done = (*parts, False)[:2]
+        if type(text) is not str:
+            raise UsageError(_NO_PLAN)
+        items.append(PlanItem(text, bool(done)))
+    return tuple(items)
+
+
+_NO_PLAN = 'the items of a note\'s plan are strings or (text, done) pairs, as ("send it", True)'
+
+
+def _listed(value: Any, name: str) -> tuple[Any, ...]:
+    """Return the items of a part of a note: one where it is a text, none for None."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,) if value else ()
+    if isinstance(value, dict) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} of a note is a list or one text, not {type(value).__name__}")
+    return tuple(value)
 
 
 def _storable(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from caravanserai_core import reading
 from caravanserai_core.errors import Conflict, RunBusy
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.names import folder_name
 from caravanserai_core.opening import writer
 from caravanserai_core.quoting import one_line
@@ -85,6 +86,7 @@ class Ownership:
         self.give_back()
 
     def _take(self) -> None:
+        refuse_work(self._journal.run_id)
         lease = self._journal.lease
         for _ in range(_MOST_TRIES):
             known = self._tail()

@@ -41,6 +41,7 @@ class Begun(NamedTuple):
             its result could not be kept.
         why: for the last one, what was in the way.
         early: it began before the newest waypoint.
+        of: its key as people read it, or "".
     """
 
     label: str
@@ -53,6 +54,12 @@ class Begun(NamedTuple):
     state: str = "began"
     why: str = ""
     early: bool = False
+    of: str = ""
+
+    @property
+    def called(self) -> str:
+        """What notes call it."""
+        return _called(self.label, self.of)
 
 
 class Asked(NamedTuple):
@@ -184,6 +191,7 @@ def begun(head: Head) -> Begun:
         _int(head.get("pid")),
         _text(head.get("host")),
         _text(head.get("token")),
+        of=_text(head.get("of")),
     )
 
 
@@ -261,7 +269,8 @@ def lead(pending: Pending) -> str:
         return f"**Waiting for a person:** {len(others) + 1} questions, {ids}.{more}"
     if only.about is None:
         return f"**Waiting for a person:** {first_line(only, 160)} ({only.id})."
-    label = code(one_line(only.about[0], 80))
+    step = next((e for e in pending.effects if (e.label, e.key) == only.about), None)
+    label = code(one_line(only.about[0], 80)) if step is None else step.called
     if lost:
         return (
             f"**Picked up after a crash. One thing is not certain:** {label} began and never "
@@ -276,7 +285,12 @@ def first_line(question: Asked, limit: int = 120) -> str:
 
 
 def _names(effects: list[Begun]) -> str:
-    return _listed([code(one_line(e.label, 80)) for e in effects[:_LISTED]])
+    return _listed([effect.called for effect in effects[:_LISTED]])
+
+
+def _called(label: str, of: str) -> str:
+    called = code(one_line(label, 100))
+    return f"{called} for {quoted(of, 100)}" if of else called
 
 
 def _listed(words: list[str]) -> str:
@@ -295,7 +309,7 @@ def not_certain(pending: Pending) -> list[str]:
 def _unsure(effect: Begun) -> str:
     if effect.state == "began":
         return went(effect)
-    label = code(one_line(effect.label, 100))
+    label = effect.called
     which = f", attempt {effect.attempt}" if effect.attempt > 1 else ""
     process = f"process {effect.pid} on host {prose(one_line(effect.host, 60), blocks=False)}"
     if effect.state == "unrecorded":
@@ -312,7 +326,7 @@ def _unsure(effect: Begun) -> str:
 
 def _twice(effect: Begun) -> str:
     return (
-        f"{code(one_line(effect.label, 100))} was run again: attempt {effect.attempt} began at "
+        f"{effect.called} was run again: attempt {effect.attempt} began at "
         f"{effect.time[11:19]} (process {effect.pid}) and never reported back, so it may have "
         "happened twice."
     )
@@ -321,19 +335,21 @@ def _twice(effect: Begun) -> str:
 def went(effect: Begun) -> str:
     """Return the line of the live note for a step that began."""
     which = f", attempt {effect.attempt}" if effect.attempt > 1 else ""
-    label = code(one_line(effect.label, 100))
-    return f"{label} began {effect.time[11:19]} (process {effect.pid}{which}), no result yet"
+    return (
+        f"{effect.called} began {effect.time[11:19]} (process {effect.pid}{which}), no result yet"
+    )
 
 
 def to_decide(question: Asked, run_id: str) -> str:
     """Return the section of a question: what is asked, and the commands that answer it."""
-    parts = [] if question.about else [_quoted(question.text)]
+    keyed = question.about is not None and question.about[1]
+    parts = [] if question.about and not keyed else [_quoted(question.text)]
     if question.reason:
         parts.append(f"The answer before was not taken: {quoted(question.reason, 300)}.")
     if question.expires:
         parts.append(f"Open until {question.expires[:19]}+00:00.")
     start = f"start the program again with {code(_named_run(run_id))}"
-    begin = f"{question.text.partition('. ')[2]} " if question.about else ""
+    begin = f"{question.text.rpartition('. ')[2]} " if question.about and not keyed else ""
     many = "one of these" if len(question.options) > 1 else "this"
     parts.append(question.how or f"{begin}Answer with {many}, then {start}.")
     parts.append("```sh\n" + "\n".join(commands(question, run_id)) + "\n```")
@@ -398,7 +414,7 @@ def said_of(head: Head) -> str | None:
         return f"{_text(head.get('question'))} is no longer asked: the program went on without it."
     if head["kind"] != "effect":
         return None
-    what, label = head.get("what"), code(one_line(_text(head.get("label")), 100))
+    what, label = head.get("what"), _called(_text(head.get("label")), _text(head.get("of")))
     attempt = _int(head.get("attempt"))
     which = f" (attempt {attempt})" if attempt > 1 else ""
     if what == "started":

@@ -11,8 +11,9 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, renderer, survey
-from caravanserai_core.doing import Doing
+from caravanserai_core.doing import Inside
 from caravanserai_core.errors import Conflict
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
 from caravanserai_core.ownership import Ownership, owning
@@ -130,6 +131,7 @@ class Pipeline:
     """
 
     def __init__(self, store: Store, run_id: str, adapter: str, framework: str) -> None:
+        refuse_work(run_id)
         self.store = store
         self.run_id = run_id
         self._adapter = adapter
@@ -192,15 +194,37 @@ class Pipeline:
         """Call a function of `questions` or `effects` with the run's journal, in its turn."""
         return self._journal.turns.do(lambda: work(self._journal))  # type: ignore[no-any-return]
 
+    def behind_entries(self, work: Callable[[Journal], Any]) -> Queued:
+        """Queue such a call; the entries that wait are written before it, durable with it.
+
+        Args:
+            work: called in its turn; it writes a durable record, or what waits is not durable.
+        """
+
+        def write(pieces: list[Piece]) -> None:
+            if pieces:
+                self._journal.add_pieces(pieces, sync=False)
+
+        def done() -> Any:
+            self._with_pieces(write)
+            return work(self._journal)
+
+        return Queued(self._journal.turns, self._journal.turns.take(done))
+
+    @property
+    def journal(self) -> Journal:
+        """The run's journal, for work that has its turn: the `guard` of a checkpoint."""
+        return self._journal
+
     @property
     def pending(self) -> Pending:
         """What is not settled in the run, as of the last look."""
         return self._journal.pending
 
     @property
-    def doing(self) -> Doing:
+    def inside(self) -> Inside:
         """The run as the code of a step sees it: `once`, `ask`, `remark`."""
-        return Doing.of(self._journal)
+        return Inside(self._journal)
 
     def finish(self, *, call: str) -> None:
         """Write down that the run came to its end; its result stands in its newest state.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import logging
 import os
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +28,7 @@ from caravanserai_core.errors import (
 from caravanserai_core.ledger import Asking, Ledger
 from caravanserai_core.meta import check_text, plain_copy
 from caravanserai_core.pending import asked, commands, first_line
-from caravanserai_core.quoting import one_line, quoted, visible
+from caravanserai_core.quoting import error_text, one_line, quoted, visible
 from caravanserai_core.reading import not_found, recent
 
 if TYPE_CHECKING:
@@ -40,6 +42,11 @@ _SHOWN = 2000
 """Most characters of a question that notes repeat; the record has all of it."""
 
 NOT_GIVEN: Any = object()
+
+_log = logging.getLogger("caravanserai")
+
+# By journal the questions whose answers this process got.
+_returned: weakref.WeakKeyDictionary[Journal, set[str]] = weakref.WeakKeyDictionary()
 
 
 class Changed(Exception):
@@ -142,14 +149,16 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:24]
 
 
-def _until(expires: timedelta | datetime | None) -> str:
+def _until(expires: object) -> str:
     if expires is None:
         return ""
-    if isinstance(expires, timedelta):
-        expires = datetime.now(UTC) + expires
-    elif expires.tzinfo is None:
-        raise UsageError("expires= takes a timedelta, or a datetime with a time zone")
-    return expires.astimezone(UTC).isoformat(timespec="microseconds")
+    try:
+        until = datetime.now(UTC) + expires if isinstance(expires, timedelta) else expires
+        if not isinstance(until, datetime) or until.tzinfo is None:
+            raise UsageError("expires= takes a timedelta, or a datetime with a time zone")
+        return until.astimezone(UTC).isoformat(timespec="microseconds")
+    except OverflowError:
+        raise UsageError("expires= is beyond what a date can be") from None
 
 
 def _shown(text: str, payload: object) -> str:
@@ -213,13 +222,14 @@ def find(journal: Journal, question: Wanted) -> Question | None:
     """
     found = journal.ledger.find(question.where)
     if found is not None and found.state == "open":
-        found = _fresh(journal).find(question.where) or found
+        found = fresh(journal).find(question.where) or found
     if found is None or found.record.head.get("digest") != question.digest:
         return None
     return found
 
 
-def _fresh(journal: Journal) -> Ledger:
+def fresh(journal: Journal) -> Ledger:
+    """Read the ledger as it stands in the store: somebody may have answered meanwhile."""
     end = recent(journal.store, journal.run_id)
     start = None if end is None else end.opening.place
     return Ledger.read(journal.store, journal.run_id, start)
@@ -252,20 +262,24 @@ def ask(
     Raises:
         WaitingForPerson: it waits for an answer.
         QuestionExpired: it waited too long and there is no default.
+        UsageError: there is a default, and no time after which it is taken.
     """
+    if default is not None and "expires" not in question.fields:
+        raise UsageError("default= is the answer after expires=, which is not given")
     do = journal.turns.do
     while True:
         try:
             answered = do(lambda: _answered(journal, question, default))
         except Changed:
             continue
+        _returned.setdefault(journal, set()).add(answered.id)
         value = value_of(answered)[0]
         if schema is None:
             return value
         try:
             return schema(value)
         except Exception as error:  # noqa: BLE001 - what the program's own check says
-            reason = f"{type(error).__name__}: {error}"[:300]
+            reason = error_text(error)[:300]
         try:
             do(lambda: put(journal, question, reason=reason))  # noqa: B023 - done at once
         except Changed:
@@ -277,6 +291,7 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
     found = find(journal, question)
     if found is None:
         put(journal, question)
+        _tell_of_earlier(journal, question)
     elif found.state == "answered":
         return found
     else:
@@ -291,6 +306,29 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
             record_answer(journal, default, question=found.id, by="default")
             return journal.ledger.questions[found.id]
     raise waiting(journal)
+
+
+def _tell_of_earlier(journal: Journal, question: Wanted) -> None:
+    """Say that an answer is used up which this process never saw: it may ask for ever."""
+    for earlier in reversed(journal.ledger.questions.values()):
+        if (
+            earlier.state == "spent"
+            and earlier.answer is not None
+            and earlier.answer.waypoint < journal.number(question.where.lane)
+            and earlier.record.seq > journal.ledger.began
+            and earlier.record.lane == question.where.lane
+            and earlier.record.head.get("digest") == question.digest
+        ):
+            if earlier.id not in _returned.get(journal, ()):
+                _log.warning(
+                    "run %s asks again what %s asked, which was answered %s: a waypoint was "
+                    "written since, and uses an answer up. A program that begins at its top must "
+                    "not write one on its way back to the question.",
+                    one_line(journal.run_id),
+                    earlier.id,
+                    quoted(str(earlier.answer.head.get("text", "")), 100),
+                )
+            return
 
 
 def waiting(journal: Journal) -> WaitingForPerson:
@@ -341,6 +379,7 @@ def record_answer(
     reason: str | None = None,
     result: object = NOT_GIVEN,
     checked: bool = True,
+    meta: dict[str, Any] | None = None,
 ) -> str:
     """Record the answer to a question and return its id. Runs in its turn of the queue.
 
@@ -352,6 +391,7 @@ def record_answer(
         reason: why.
         result: with "happened", what the step returned.
         checked: it has to be one of the question's options.
+        meta: what an adapter notes in its head, plain JSON.
 
     Raises:
         UsageError: no question is open, several are and none is named, there is none of this
@@ -369,6 +409,8 @@ def record_answer(
     encoded = codec.encode(data)
     if encoded.tagged:
         fields["tagged"] = True
+    if meta:
+        fields["meta"] = meta
     fields["text"] = one_line(value if isinstance(value, str) else _json(value), 200)
     name = ""
 

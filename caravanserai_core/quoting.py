@@ -172,6 +172,15 @@ def quoted(text: str, limit: int = 200) -> str:
     return code(short) if _MARKDOWN.search(short) else f'"{short}"'
 
 
+def error_text(error: BaseException) -> str:
+    """Return the type and the text of a program's own error, whatever its `__str__` does."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it must not take the place of the error itself
+        text = "(its text cannot be had)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def code(text: str) -> str:
     """Return `text` as a code span whose backticks it cannot close (CommonMark 6.1)."""
     text = visible(text).replace("\n", " ")

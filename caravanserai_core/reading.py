@@ -373,6 +373,13 @@ def no_waypoint(store: Store, run_id: str, at: int | None) -> WaypointNotFound:
     if at is not None and 0 < at <= newest:
         for _ in survey.records(store, run_id, bodies=False):
             pass  # raises where it was taken out of the journal
+        origin = opening(found.opening).origin if found is not None else None
+        first = (origin or {}).get("waypoint")  # a fork begins with the waypoint it was made of
+        if type(first) is not int or at > first:
+            return WaypointNotFound(
+                f"waypoint {at} was removed (pruned) from run {one_line(run_id)} in "
+                f"{store.where(run_id)}. `caravanserai log` lists those that are left."
+            )
     more = f"; its newest is {newest}. `caravanserai log` lists them all" if newest else ""
     return WaypointNotFound(f"run {one_line(run_id)} in {store.where(run_id)} has {which}{more}.")
 

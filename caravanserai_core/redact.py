@@ -14,56 +14,28 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import secrets
+from caravanserai_core.shapes import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PROSE", "SHAPES", "beginning", "redact", "redact_fields", "shapes"]
-
-SHAPES: Final = (
-    ("github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,251}"),
-    ("github", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{60,251}"),
-    ("anthropic", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_\-]{24,250}"),
-    ("openai", ("sk-",), r"sk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_\-]{32,250}"),
-    ("aws", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[A-Z2-7]{16}"),
-    ("google", ("AIza",), r"AIza[A-Za-z0-9_\-]{35}"),
-    ("slack", ("xox", "xapp-"), r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9\-]{20,250}"),
-    ("gitlab", ("glpat-",), r"glpat-[A-Za-z0-9_\-]{20,60}"),
-    ("hugging face", ("hf_",), r"hf_[A-Za-z]{34}"),
-    ("stripe", ("k_live_", "k_test_"), r"[rs]k_(?:live|test)_[A-Za-z0-9]{24,200}"),
-    ("npm", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
-    ("pypi", ("pypi-AgEI",), r"pypi-AgEI[A-Za-z0-9_\-]{50,250}"),
-    ("sendgrid", ("SG.",), r"SG\.[A-Za-z0-9_\-]{22}\.[A-Za-z0-9_\-]{43}"),
-    (
-        "private key",
-        ("-----BEGIN",),
-        (
-            r"-----BEGIN (?:[A-Z]+ ){0,2}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{20,8000}?"
-            r"(?:-----END (?:[A-Z]+ ){0,2}PRIVATE KEY-----|\Z)"
-        ),
-    ),
-)
-"""By kind: what one begins with, and its whole form."""
+__all__ = ["PROSE", "beginning", "redact", "redact_fields"]
 
 _MORE: Final = 4096
 """Characters behind the end of a beginning that are looked at too."""
 
-_BORDER: Final = r"(?<![A-Za-z0-9_\-+/=])"
-
-_PATTERNS: Final = [
-    (kind, begins, re.compile(_BORDER + pattern)) for kind, begins, pattern in SHAPES
-]
-
-PROSE: Final[tuple[str, ...]] = ("note", "say", "remark", "error", "text", "why", "reason", "taken")
+PROSE: Final[tuple[str, ...]] = (
+    "note",
+    "say",
+    "remark",
+    "error",
+    "text",
+    "why",
+    "reason",
+    "taken",
+    "of",
+)
 """Members of a record's head that are prose."""
-
-
-def shapes(text: str) -> Iterator[tuple[int, str]]:
-    """Yield what looks like a secret in a text: where, and of which kind."""
-    for kind, begins, pattern in _PATTERNS:
-        if any(begin in text for begin in begins):
-            for match in pattern.finditer(text):
-                yield match.start(), kind
 
 
 def redact(text: str) -> str:
@@ -79,7 +51,7 @@ def redact(text: str) -> str:
             text = text.replace(form.text, f"[secret {form.secret.source}]")
         for encoded, secret in found.encoded:
             text = text.replace(encoded, f"[secret {secret.source}]")
-    for kind, begins, pattern in _PATTERNS:
+    for kind, begins, pattern in PATTERNS:
         for begin in begins:
             if begin in text:
                 text = pattern.sub(f"[possible secret: {kind}]", text)

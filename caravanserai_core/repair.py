@@ -23,6 +23,10 @@ _FAR = 100
 """Notes that may be missing in a row before no later one is looked for."""
 
 
+_SMALLEST = 100
+"""Bytes; no record is smaller."""
+
+
 class Repaired(NamedTuple):
     """What `repair` did.
 
@@ -32,6 +36,8 @@ class Repaired(NamedTuple):
         kept: numbers of the waypoints that load.
         lost: numbers of those that are known to have been there and do not.
         aside: where the damaged segments are now.
+        others: how many further records are missing, as far as that can be told: entries, results
+            of steps, questions, answers, pins, or what only the journal needs.
     """
 
     run_id: str
@@ -39,6 +45,7 @@ class Repaired(NamedTuple):
     kept: list[int]
     lost: list[int]
     aside: list[str]
+    others: int = 0
 
 
 def repair(store: Store, run_id: str) -> Repaired:
@@ -67,7 +74,8 @@ def repair(store: Store, run_id: str) -> Repaired:
     aside = store.mend(run_id, seal, {finding.where for finding in damage})
     journal.forget(store, run_id)
     assert found is not None, "the store mended a journal and did not ask for the new one"
-    return Repaired(run_id, damaged=True, kept=sorted(found.kept), lost=found.lost(), aside=aside)
+    lost = found.lost()
+    return Repaired(run_id, True, sorted(found.kept), lost, aside, found.others(lost))
 
 
 class _Found:
@@ -80,13 +88,23 @@ class _Found:
     def __init__(self, store: Store, run_id: str, items: Iterator[Record | Bad]) -> None:
         self._store = store
         self._run_id = run_id
-        self._records = _in_order(_whole(store, run_id, items))
+        # What stands behind the last whole record.
+        self._behind: list[Bad] = []
+        self._records = _in_order(_whole(store, run_id, self._watched(items)))
         for record in self._records:
             if record.kind == "open":
                 reading.opening(record, run_id)  # of this run, and of a version known here
         self._points = {r.waypoint: r for r in self._records if r.kind == "waypoint"}
         self.kept = _loading(self._records, self._points)
         self._newest = self._highest()
+
+    def _watched(self, items: Iterator[Record | Bad]) -> Iterator[Record | Bad]:
+        for item in items:
+            if not isinstance(item, Bad):
+                self._behind = []
+            elif item.complete:
+                self._behind.append(item)
+            yield item
 
     def _highest(self) -> int:
         """Return the highest number of a waypoint that anything here tells of."""
@@ -112,6 +130,14 @@ class _Found:
             )
         ]
 
+    def others(self, lost: list[int]) -> int:
+        """Return how many records are missing beside those of lost waypoints, at least."""
+        missing = len(self._behind)
+        if self._records:
+            first, last = self._records[0], self._records[-1]
+            missing += last.seq - first.seq + 1 - len(self._records) + (first.kind != "open")
+        return max(0, missing - sum(number not in self._points for number in lost))
+
     def sealed(self) -> Sealed:
         """Seal what is whole as a journal behind the last record that is."""
         openings = [record for record in self._records if record.kind == "open"]
@@ -122,6 +148,8 @@ class _Found:
         tail = None
         if last is not None:
             epoch = max(record.head.get("epoch", 1) for record in self._records)
+            # Takeovers may have stood behind it: whoever was taken over stays so.
+            epoch += sum(1 + bad.size // _SMALLEST for bad in self._behind)
             tail = Tail(last.seq, last.sum, epoch, rolled=False, token=None)
         opened = compaction.Opened(generation + 1, run, body)
         return compaction.rewrite(

@@ -291,6 +291,12 @@ class _Call:
 
     def returned(self, result: Any) -> None:
         """Record the result."""
+        if self._digest is None:
+            _log.warning(
+                "run %s is finished, and its arguments cannot be compared: one of them cannot be "
+                "kept exactly. The same call again goes on from the last waypoint.",
+                one_line(self._run_id),
+            )
         try:
             self.run.finish(result, call=self._digest)
         except UnserialisableState as error:

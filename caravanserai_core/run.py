@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import codec, reading
 from caravanserai_core import schema as schemas
@@ -22,11 +22,12 @@ from caravanserai_core.errors import (
     WaitingForPerson,
 )
 from caravanserai_core.homes import store_for
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import journal_for
 from caravanserai_core.meta import check_text
 from caravanserai_core.names import check_run_id
 from caravanserai_core.ownership import Ownership, asked_for, refuse_busy
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.quoting import error_text, one_line, quoted
 from caravanserai_core.secrets import refuse
 from caravanserai_core.threads import in_thread, wait_for
 
@@ -68,7 +69,7 @@ class Run(Doing):
         self._must_exist = must_exist
         self._takeover = takeover
         self._owned: list[Ownership] = []
-        self._tokens: list[Any] = []
+        self._entered: list[_Entered] = []
         refuse("the run_id", self.run_id)
         if schema is not None:
             journal.schema = schema
@@ -203,7 +204,9 @@ class Run(Doing):
 
     def _enter(self, owned: Ownership) -> Run:
         self._owned.append(owned)
-        self._tokens.append(_current.set(_Entered(self, _step())))
+        entered = _Entered(self, _step(), _current.get())
+        self._entered.append(entered)
+        _current.set(entered)
         return self
 
     def __exit__(
@@ -213,7 +216,7 @@ class Run(Doing):
         trace: TracebackType | None,
     ) -> None:
         try:
-            _current.reset(self._tokens.pop())
+            self._entered.pop().leave()
             if isinstance(error, Exception):
                 self._failed(error)
         finally:
@@ -231,7 +234,7 @@ class Run(Doing):
         trace: TracebackType | None,
     ) -> None:
         try:
-            _current.reset(self._tokens.pop())
+            self._entered.pop().leave()
             if isinstance(error, Exception):
                 failure = error
                 await wait_for(in_thread(lambda: self._failed(failure)))
@@ -242,9 +245,8 @@ class Run(Doing):
         """Record that the work raised; ^C and the like leave the run as it is: stopped."""
         if isinstance(error, (Conflict, StaleWriter)) or _only_waits(error):
             return  # somebody else has the run, or it is a person's turn
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         try:
-            self.ended({"outcome": "failed", "error": quoted(text, 300)})
+            self.ended({"outcome": "failed", "error": quoted(error_text(error), 300)})
         except CaravanseraiError as problem:
             _log.warning(
                 "the failure of run %s was not recorded: %s", one_line(self.run_id), problem
@@ -258,22 +260,39 @@ def _only_waits(error: BaseException) -> bool:
     return isinstance(error, WaitingForPerson)
 
 
-class _Entered(NamedTuple):
+class _Entered:
     """A run whose block was entered.
 
     Attributes:
         run: the run.
         within: the step of a framework that it was entered in, or None.
+        outer: what was entered around it, or None.
+        left: whether it was left since.
     """
 
-    run: Run
-    within: Step | None
+    __slots__ = ("left", "outer", "run", "within")
+
+    def __init__(self, run: Run, within: Step | None, outer: _Entered | None) -> None:
+        self.run, self.within, self.left = run, within, False
+        self.outer = _still_open(outer)
+
+    def leave(self) -> None:
+        """Note that it was left: maybe in another context, and before those inside of it."""
+        self.left = True
+        if _current.get() is self:
+            _current.set(_still_open(self))
+
+
+def _still_open(entered: _Entered | None) -> _Entered | None:
+    while entered is not None and entered.left:
+        entered = entered.outer
+    return entered
 
 
 _current: ContextVar[_Entered | None] = ContextVar("caravanserai_run", default=None)
 
 Step = tuple[object, Doing]
-"""A step of a framework: what tells it from others (by identity), and the run that it is part of."""
+"""A step of a framework: an object that tells it from others, and the run that it is part of."""
 
 _finders: list[Callable[[], Step | None]] = []
 
@@ -350,6 +369,7 @@ def open_run(
     """
     declared = schemas.declared(schema, migrations)
     run_id = check_run_id(run_id)
+    refuse_work(run_id)
     check_text("an adapter", adapter)
     if goal is not None:
         check_text("a goal", goal, prose=True)

@@ -11,6 +11,7 @@ waypoint is written in the new schema.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai_core import codec, reading
@@ -59,6 +60,10 @@ def declared(schema: int | None, migrations: Migrations = ()) -> Schema | None:
     Raises:
         UsageError: they do not fit together.
     """
+    given: object = migrations
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        more = f": migrations=[{_name(given)}]" if callable(given) else ""
+        raise UsageError(f"migrations= takes a list of functions{more}")
     steps = tuple(migrations)
     if not all(map(callable, steps)):
         raise UsageError("migrations= takes functions, one for each step from schema to schema")
@@ -117,13 +122,17 @@ def check(stored: int, wanted: Schema, where: str) -> None:
         SchemaMismatch: it is newer, or a step is missing.
     """
     versions = f"$: the state has schema {stored}, the program has schema {wanted.number}"
-    if stored > wanted.number:
-        more = (
-            "and declares none; give it schema= and migrations= where it opens or loads the run"
-            if wanted == FIRST
-            else "which is older; use the program's version that wrote the state, or a newer one"
+    if stored > wanted.number and wanted == FIRST:
+        raise SchemaMismatch(
+            f"{where}: $: the state was saved with schema {stored}; this program declares none, "
+            "which means 1: give it schema= and migrations= where it opens or loads the run. "
+            "Nothing was changed."
         )
-        raise SchemaMismatch(f"{where}: {versions}, {more}. Nothing was changed.")
+    if stored > wanted.number:
+        raise SchemaMismatch(
+            f"{where}: {versions}, which is older; use the program's version that wrote the state, "
+            "or a newer one. Nothing was changed."
+        )
     if stored < wanted.oldest:
         missing = f"the step from schema {stored} to {stored + 1}"
         raise SchemaMismatch(
@@ -157,16 +166,22 @@ def stepped(step: Callable[[Any], Any], state: Any, number: int, where: str) -> 
     """Lead a state one schema on, from `number`; see `migrated`.
 
     Raises:
-        SchemaMismatch: the step failed.
+        SchemaMismatch: the step failed, or returned nothing.
     """
     try:
-        return step(state)
+        made = step(state)
     except Exception as error:
         told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise SchemaMismatch(
             f"{where}: $: the migration from schema {number} to {number + 1}, {_name(step)}, "
             f"failed with {one_line(told, 400)}. Nothing was changed."
         ) from error
+    if made is None and state is not None:
+        raise SchemaMismatch(
+            f"{where}: $: the migration from schema {number} to {number + 1}, {_name(step)}, was "
+            "given a state and returned nothing: does it lack a `return`? Nothing was changed."
+        )
+    return made
 
 
 def check_kept(state: Any, stored: int, wanted: Schema, where: str) -> None:

@@ -18,11 +18,12 @@ import os
 import re
 import threading
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
 from caravanserai_core.errors import SecretFound, UsageError
+from caravanserai_core.shapes import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +39,9 @@ _NAME = re.compile(
     r"(?:.*[^A-Za-z0-9])?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|DSN)", re.IGNORECASE
 )
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^\s/?#:@]*):([^\s/?#]+)@(\S+)")
+_WORDED = re.compile(r"[A-Za-z]{1,30}(?:[_.\-][A-Za-z]{1,30})+")
+"""Several words, as a name of a secret has them, and hardly any secret."""
+
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
 
 # Words that every journal is full of. As a password of a database on somebody's own machine they
@@ -108,20 +112,21 @@ class Found:
     @cached_property
     def encoded(self) -> list[tuple[str, Secret]]:
         """The forms of all values in a text that are refused, each with its value."""
-        return [(text, secret) for secret in self.secrets for text in _encodings(secret.value)]
+        known = {form.text for form in self.forms}
+        return [
+            (text, secret)
+            for secret in self.secrets
+            for text in _encodings(secret.value)
+            if text not in known
+        ]
 
     @cached_property
     def _needles(self) -> tuple[list[bytes], list[bytes]]:
         """What to look for in bytes, and what to look for only where there is a `%`."""
-        texts = [form.text for form in self.forms] + [text for text, _ in self.encoded]
-        # How it is written in a text that holds half a surrogate pair (`$str`).
-        texts += [secret.value.replace("\\", "\\\\") for secret in self.secrets]
-        # In a JSON text as well as in plain text.
-        needles = {text.encode() for text in texts}
-        needles |= {json.dumps(text, ensure_ascii=False)[1:-1].encode() for text in texts}
-        least = [n for n in needles if not any(o in n for o in needles if o != n)]
-        percent = [text.encode() for text, _ in self.encoded if "%" in text]
-        return [n for n in least if n not in percent], [n for n in least if n in percent]
+        each = [_needles_of(secret) for secret in self.secrets]
+        plain = dict.fromkeys(needle for needles, _ in each for needle in needles)
+        percent = dict.fromkeys(needle for _, needles in each for needle in needles)
+        return list(plain), list(percent)
 
     @cached_property
     def longest(self) -> int:
@@ -174,14 +179,15 @@ NOTHING: Final = Found(0, [])
 """No value at all."""
 
 
-def _forms(secret: Secret) -> Iterator[Form]:
-    seen = set()
+# Kept by value: a process may declare a token for each of its users, one after the other.
+@cache
+def _forms(secret: Secret) -> tuple[Form, ...]:
+    forms: dict[str, Form] = {}
     for escapes in range(3):
         for ascii_ in (False, True):
             text = escaped(secret.value, escapes, ascii_=ascii_)
-            if text not in seen:
-                seen.add(text)
-                yield Form(text, secret, escapes, ascii_)
+            forms.setdefault(text, Form(text, secret, escapes, ascii_))
+    return tuple(forms.values())
 
 
 def escaped(text: str, times: int, *, ascii_: bool) -> str:
@@ -197,9 +203,11 @@ def escaped(text: str, times: int, *, ascii_: bool) -> str:
     return text
 
 
-def _encodings(value: str) -> Iterator[str]:
-    """The forms in which a value could not be put back: base64 and percent-encoding."""
-    found = []
+@cache
+def _encodings(value: str) -> tuple[str, ...]:
+    """The forms in which a value could not be put back: base64, percent-encoding, `repr`."""
+    # The first is also how it is written in a text that holds half a surrogate pair (`$str`).
+    found = [value.replace("\\", "\\\\"), repr(value)[1:-1]]
     data = value.encode()
     for before in range(3):
         # Of a longer base64 text those characters that depend on nothing but the value.
@@ -209,7 +217,19 @@ def _encodings(value: str) -> Iterator[str]:
     for coded in (quote(value, safe=""), quote(value), quote_plus(value)):
         if coded != value:
             found += [coded, re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), coded)]
-    return iter(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def _needles_of(secret: Secret) -> tuple[list[bytes], list[bytes]]:
+    encoded = _encodings(secret.value)
+    texts = [form.text for form in _forms(secret)] + list(encoded)
+    # In a JSON text as well as in plain text.
+    needles = {text.encode() for text in texts}
+    needles |= {json.dumps(text, ensure_ascii=False)[1:-1].encode() for text in texts}
+    least = [n for n in needles if not any(o in n for o in needles if o != n)]
+    percent = {text.encode() for text in encoded if "%" in text}
+    return [n for n in least if n not in percent], [n for n in least if n in percent]
 
 
 def mark(source: str, value: str) -> str:
@@ -322,25 +342,36 @@ def declare_secret(
 
     Raises:
         UsageError: the value is too short, no text, or a word of the format; the variable is not
-            set; the name has other characters, or holds the value.
+            set; the name has other characters, holds the value, or looks like a secret itself.
+            No message has the value in it, nor what could be one.
     """
     if type(name) is not str or not _SAFE_NAME.fullmatch(name):
-        raise UsageError("a secret's name has letters, digits, _ . and - only, and 100 at most")
+        raise UsageError(
+            "a secret's name has letters, digits, _ . and - only, and 100 at most. The name comes "
+            "first: declare_secret(name, value)"
+        )
+    if _looks_swapped(name, value):
+        raise UsageError(
+            "declare_secret(name, value): the name looks like a secret itself, or the value like "
+            "the name of one. The name comes first; nothing was declared"
+        )
+    shown = f"the secret {name}" if _WORDED.fullmatch(name) else "the secret"
     if changed not in ("accept", "refuse"):
         raise UsageError('declare_secret: changed= is "accept" or "refuse"')
     source = f"env:{name}" if value is None else f"name:{name}"
     text = os.environ.get(name) if value is None else value
     if text is None:
         raise UsageError(
-            f"the secret {name} was declared without a value, and the environment has no {name}"
+            f"{shown} was declared without a value, and the environment has no variable of this "
+            "name"
         )
     if type(text) is not str or len(text) < SHORTEST or not _is_text(text):
         raise UsageError(
-            f"the secret {name} is no text of {SHORTEST} characters or more: shorter ones stand in "
+            f"{shown} is no text of {SHORTEST} characters or more: shorter ones stand in "
             "other texts by chance"
         )
     if text.lower() in _WORDS or text in source:
-        raise UsageError(f"the secret {name} is a word that every journal holds, or its own name")
+        raise UsageError(f"{shown} is a word that every journal holds, or its own name")
     registry = _registry
     with registry.lock:
         if changed == "refuse":
@@ -351,6 +382,17 @@ def declare_secret(
             registry.named[name] = text
         marked = [s._replace(marked=s.source in registry.marked) for s in registry.seen.values()]
         registry.add([*marked, Secret(text, source, source in registry.marked)])
+
+
+def _looks_swapped(name: str, value: object) -> bool:
+    """Say whether a name may be a value, or a value a name: then neither may be shown."""
+    if any(shapes(name)) or current().in_text(name) is not None:
+        return True
+    if type(value) is not str or not (_WORDED.fullmatch(value) and _NAME.fullmatch(value)):
+        return False
+    # A password of somebody's own machine is a few small words too: `local-dev-password`.
+    random = len(name) >= SHORTEST and not name.isalpha() and not _WORDED.fullmatch(name)
+    return value.isupper() or (random and not _NAME.fullmatch(name))
 
 
 def resolve(source: str) -> str | None:

@@ -8,6 +8,7 @@ from caravanserai_core import points, reading, retention
 from caravanserai_core.branching import fork_run
 from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import share_home, store_for
+from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import forget, journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.threads import in_thread, wait_for
@@ -42,6 +43,7 @@ def fork(run_id: str, *, at: int | None = None, new_run_id: str, store: StoreLik
         JournalDamaged: the run is damaged somewhere; nothing was written.
     """
     run_id, new_run_id = check_run_id(run_id), check_run_id(new_run_id)
+    refuse_work(new_run_id)
     if at is not None:
         _check_number("at=", at)
     found = store_for(run_id, store)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 )
 @click.argument("run", shell_complete=_runs.complete)
 @click.argument("words", nargs=-1, metavar="[QUESTION] VALUE")
-@click.option("--approve", "verdict", flag_value="true", help="Short for the VALUE true.")
-@click.option("--reject", "verdict", flag_value="false", help="Short for the VALUE false.")
+@click.option("--approve", is_flag=True, help="Short for the VALUE true.")
+@click.option("--reject", is_flag=True, help="Short for the VALUE false.")
 @click.option("--reason", metavar="TEXT", help="Why; kept with the answer.")
 @click.option(
     "--result", metavar="JSON", help="With `happened`: what the step is to have returned."
@@ -42,7 +42,8 @@ def answer_(
     session: Session,
     run: str,
     words: tuple[str, ...],
-    verdict: str | None,
+    approve: bool,
+    reject: bool,
     reason: str | None,
     result: str | None,
     by: str | None,
@@ -55,12 +56,14 @@ def answer_(
     """
     store = session.store
     run_id = _runs.find(store, run, prefix=False).run_id
-    given = [*words, verdict] if verdict is not None else list(words)
+    if approve and reject:
+        raise UsageError("--approve and --reject are two answers: give one. Nothing was recorded.")
+    given = [*words, *(["true"] if approve else []), *(["false"] if reject else [])]
     if not 1 <= len(given) <= 2:
         raise UsageError("answer takes RUN, the QUESTION where several are open, and one VALUE")
     name = given[0] if len(given) == 2 else None
     value = _meant(given[-1], _question(store, run_id, name))
-    more: dict[str, Any] = {} if result is None else {"result": _read(result)}
+    more: dict[str, Any] = {} if result is None else {"result": _json(result)}
     who = questions.user() if by is None else by
     found = steps.answer(run_id, value, question=name, by=who, reason=reason, store=store, **more)
     if as_json:
@@ -95,6 +98,17 @@ def _read(text: str) -> Any:
         return codec.parse(text.encode("utf-8", "surrogateescape"))
     except (JournalDamaged, ValueError):
         return text
+
+
+def _json(text: str) -> Any:
+    """Read a step's result: the first answer counts, so a slip must not become a text."""
+    try:
+        return codec.parse(text.encode("utf-8", "surrogateescape"))
+    except (JournalDamaged, ValueError):
+        raise UsageError(
+            f"--result takes JSON, and {_out.cell(text, 60)!r} is none; a text is given as "
+            "'\"done\"'. Nothing was recorded."
+        ) from None
 
 
 def _spoken(value: object) -> str:

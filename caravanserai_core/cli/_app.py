@@ -134,6 +134,9 @@ def _say(error: Exception) -> int:
     if isinstance(error, CaravanseraiError):
         _out.fail(str(error))
         return error.exit_code
+    if isinstance(error, ImportError):
+        _out.fail(str(error))
+        return 1
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         _out.fail(f"{error.strerror or error}{where} (errno {error.errno})")

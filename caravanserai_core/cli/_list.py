@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ import click
 from caravanserai_core import listing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.stores import FileStore
 
 if TYPE_CHECKING:
     from caravanserai_core.listing import RunInfo
@@ -38,11 +40,16 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
     """
     store = session.store
     runs = listing.runs(store)
+    missing = isinstance(store, FileStore) and not Path(store.root).exists()
+    if missing:
+        _out.note(f"there is no store at {store.url}")
     if as_json:
         trees = [_tree(store, info) for info in runs]
         if in_full:
             trees = [{**t, "bytes": store.size(i.folder)} for t, i in zip(trees, runs, strict=True)]
         _out.print_json({"store": store.url, "runs": trees})
+    elif missing:
+        _out.line("no runs yet")
     elif not runs:
         _out.no_runs(store.url)
     elif _out.on_terminal():

@@ -12,6 +12,7 @@ from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._show import event, happened, told
 from caravanserai_core.records import Record
+from caravanserai_core.schema import schema_of
 
 if TYPE_CHECKING:
     from caravanserai_core.stores import Store
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     short_help="All waypoints, and every step between.",
     epilog="Piped, a line is number (`3+`: a step after waypoint 3), time, writer, parent, lane, "
     "text, with a tab between. Keys of --json: run, status, origin, damage, events [time, kind, "
-    "lane, name, text, waypoint, parent, by]; the waypoint of another kind of event is the one "
-    "before.",
+    "lane, name, text, waypoint, parent, by, and schema where it is not 1]; the waypoint of another "
+    "kind of event is the one before.",
 )
 @click.argument("run", shell_complete=_runs.complete)
 @json_option
@@ -49,14 +50,31 @@ def log_(session: Session, run: str, as_json: bool) -> None:
             }
         )
     elif _out.on_terminal():
-        header = ("#", "time (UTC)", "writer", "parent", "lane", "what")
-        _out.table(header, [_row(record, short=True) for record in records], right=(0, 3))
+        _table(records)
     elif records:
         _out.line("\n".join("\t".join(_row(record, short=False)) for record in records))
     for problem in trail.damage:
         _out.fail(problem)
     if trail.damage:
         click.get_current_context().exit(4)
+
+
+def _table(records: list[Record]) -> None:
+    """Print the events for a person; a column in which nothing would surprise is left out."""
+    left_out = set[int]()
+    points = [record for record in records if record.kind == "waypoint"]
+    if not any(record.lane for record in records):
+        left_out.add(4)
+        before = [None, *(record.waypoint for record in points)]
+        if all(r.head.get("parent") in (b, None) for r, b in zip(points, before, strict=False)):
+            left_out.add(3)
+
+    def shown(row: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(text for place, text in enumerate(row) if place not in left_out)
+
+    header = shown(("#", "time (UTC)", "writer", "parent", "lane", "what"))
+    rows = [shown(_row(record, short=True)) for record in records]
+    _out.table(header, rows, right=(0,) if 3 in left_out else (0, 3))
 
 
 def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
@@ -81,11 +99,13 @@ def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
 
 def _event(record: Record) -> dict[str, Any]:
     head = record.head
+    schema = schema_of(head)
     return {
         **event(record),
         "waypoint": record.waypoint,
         "parent": head.get("parent"),
         "by": record.by,
+        **({"schema": schema} if schema != 1 else {}),
     }
 
 

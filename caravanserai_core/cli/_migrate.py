@@ -13,7 +13,8 @@ from caravanserai_core import codec, listing, reading, schema
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._diff import compare, text_of
-from caravanserai_core.errors import ProgramNotFound, UsageError
+from caravanserai_core.errors import CaravanseraiError, ProgramNotFound, UsageError
+from caravanserai_core.importing import only_looking
 from caravanserai_core.quoting import visible
 from caravanserai_core.resumable import made_of
 from caravanserai_core.run import open_run
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
     help="A function under @resumable, or a list of migrations. Default: the recorded function.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", is_flag=True, help="Import the recorded function without asking.")
+@click.option("--yes", is_flag=True, help="Import the function without asking.")
 @common_options
 @click.pass_obj
 def migrate_(session: Session, run: str, name: str | None, dry_run: bool, yes: bool) -> None:
     """Write a waypoint of RUN in the schema of its program, by the program's own migrations.
 
     The program does the same by itself when it goes on; this shows first what will come of it.
-    Earlier waypoints stay as they are. Take care with a run that others may have written: the
-    recorded function is imported, and that runs its module.
+    Earlier waypoints stay as they are. The function is imported, which runs its module: no run
+    begins and none is written meanwhile, so its calls belong under `if __name__ == "__main__":`.
+    Take care with a run that others may have written.
     """
     store = session.store
     run_id, at = _runs.find(store, run, prefix=False)
@@ -59,9 +61,14 @@ def migrate_(session: Session, run: str, name: str | None, dry_run: bool, yes: b
         )
     if name is None:
         name = _recorded(run_id, first)
-        if not yes:
-            _ask(run_id, name, first)
-    _migrate(store, run_id, _declared(name, first), dry_run=dry_run)
+        where = visible(first.folder) if first is not None else ""
+        told = f"the function recorded by run {_out.cell(run_id)} is {_out.cell(name)}, in {where}"
+    else:
+        told = f"{_out.cell(name)} is to be imported, and that runs its module"
+    module, words = _parts(name)
+    if not yes:
+        _ask(told)
+    _migrate(store, run_id, _declared(module, words, first), dry_run=dry_run)
 
 
 def _recorded(run_id: str, first: Opening | None) -> str:
@@ -74,15 +81,22 @@ def _recorded(run_id: str, first: Opening | None) -> str:
     return name
 
 
-def _ask(run_id: str, name: str, first: Opening | None) -> None:
-    """Ask whether to import what was recorded.
+def _parts(name: str) -> tuple[str, list[str]]:
+    """Read `module:function`: the module, and the names that lead from it to the function."""
+    module, _, path = name.partition(":")
+    words = path.split(".")
+    if not all(word.isidentifier() for word in (*module.split("."), *words)):
+        raise UsageError(f"{_out.cell(name)} is not of the form module:function")
+    return module, words
+
+
+def _ask(told: str) -> None:
+    """Ask whether to import what declares the schema: that runs its module.
 
     Raises:
         UsageError: there is nobody to ask.
         Abort: the answer is no.
     """
-    where = visible(first.folder) if first is not None else ""
-    told = f"the function recorded by run {_out.cell(run_id)} is {_out.cell(name)}, in {where}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             f"{told} - and there is no terminal to ask whether to import it. Look at it, then add "
@@ -92,34 +106,35 @@ def _ask(run_id: str, name: str, first: Opening | None) -> None:
     click.confirm("Import it?", abort=True, err=True)
 
 
-def _declared(name: str, first: Opening | None) -> Schema:
+def _declared(module: str, words: list[str], first: Opening | None) -> Schema:
     """Import what declares the schema.
 
     Raises:
         ProgramNotFound: it is not there.
-        UsageError: it declares no schema.
+        UsageError: it declares no schema, or its module works on a run when it is imported.
     """
-    module, _, path = name.partition(":")
-    words = path.split(".")
-    if not all(word.isidentifier() for word in (*module.split("."), *words)):
-        raise UsageError(f"{_out.cell(name)} is not of the form module:function")
+    name = f"{module}:{'.'.join(words)}"
     sys.path[:0] = [str(Path.cwd()), *(_folders(first) if first is not None else ())]
     try:
-        found: Any = importlib.import_module(module)
-        for word in words:
-            found = getattr(found, word)
-    except (ImportError, AttributeError) as error:
-        raise ProgramNotFound(f"{_out.cell(name)} cannot be imported: {error}") from error
+        with only_looking(module):
+            found: Any = importlib.import_module(module)
+            for word in words:
+                found = getattr(found, word)
+    except CaravanseraiError:
+        raise
+    except (Exception, SystemExit) as error:
+        told = str(error) if isinstance(error, (ImportError, AttributeError)) else repr(error)
+        raise ProgramNotFound(f"{name} cannot be imported: {told}") from error
     made = made_of(found)
     if made is not None:
         declared = made[1].schema
     elif isinstance(found, (list, tuple)):
         declared = schema.declared(None, found)
     else:
-        raise UsageError(f"{_out.cell(name)} is no function under @resumable and no list")
+        raise UsageError(f"{name} is no function under @resumable and no list")
     if declared is None:
         raise UsageError(
-            f"{_out.cell(name)} declares no schema: give it @resumable(schema=…, migrations=[…])"
+            f"{name} declares no schema: give it @resumable(schema=…, migrations=[…])"
         )
     return declared
 

@@ -13,6 +13,7 @@ import click
 import orjson
 
 from caravanserai_core.quoting import one_line, visible
+from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +45,8 @@ def note(text: str) -> None:
 
 
 def fail(text: str) -> None:
-    """Say on the error stream why a verb failed."""
-    note(f"Error: {text}")
+    """Say on the error stream why a verb failed; an error of a program may tell secrets."""
+    note(f"Error: {redact(text)}")
 
 
 def utc(text: str) -> str:

@@ -45,7 +45,7 @@ def clean_(
             code = code or error.exit_code
             continue
         if gone:
-            _out.line(f"deleted checkpoints for '{_out.cell(run)}'")
+            _out.line(f"deleted checkpoints for '{_out.cell(run)}': the whole run, with its notes")
         else:
             code = code or _unknown(session.store, run)
     if code:

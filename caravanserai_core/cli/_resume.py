@@ -29,6 +29,7 @@ from caravanserai_core.stores.owners import busy_error
 if TYPE_CHECKING:
     from caravanserai_core.stores import Store
 
+_INPUT = "-"
 _STORE = "CARAVANSERAI_STORE"
 
 
@@ -113,6 +114,11 @@ def _checked(run_id: str, argv: list[str] | None, where: Path) -> list[str]:
             f"the program {visible(program)} that run {name} was started with is not there."
         )
     script = _script(argv)
+    if script == _INPUT:
+        raise ProgramNotFound(
+            f"run {name} was started from a prompt or from standard input; start its program "
+            "yourself."
+        )
     if script is not None and not (where / script).exists():
         raise ProgramNotFound(
             f"the script {visible(str(where / script))} that run {name} was started with "
@@ -126,7 +132,10 @@ def _is_word(part: object) -> bool:
 
 
 def _script(argv: list[str]) -> str | None:
-    """Return the script of a Python command line, or None for another program, -c and -m."""
+    """Return the script of a Python command line, or None for another program, -c and -m.
+
+    `_INPUT` where it reads its program from standard input.
+    """
     name = Path(argv[0]).name
     if not (name.startswith(("python", "pypy")) or argv[0] == sys.executable):
         return None
@@ -134,11 +143,13 @@ def _script(argv: list[str]) -> str | None:
     for part in parts:
         if part in ("-W", "-X", "--check-hash-based-pycs"):
             next(parts, None)
-        elif part == "-" or (not part.startswith(("--", "-W", "-X")) and re.match("-.*[cm]", part)):
+        elif part == _INPUT:
+            return part
+        elif not part.startswith(("--", "-W", "-X")) and re.match("-.*[cm]", part):
             return None
         elif not part.startswith("-"):
             return part
-    return None
+    return _INPUT
 
 
 def _environment(store: Store, where: Path) -> dict[str, str]:

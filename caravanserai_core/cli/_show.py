@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.stores import Store
 
+_TIMED = re.compile(r" (?:at )?\0(?: UTC)?")
+
 _LONG = 2000
 """Characters of a state that a terminal gets."""
 _LONG_PIPED = 20_000
@@ -38,7 +41,8 @@ _WIDTH = 100
     epilog="Keys of --json: run, status, goal, origin, folder (its absolute path), waypoint, time, "
     "lane, parent, by, adapter, note (a text, or the fields of a structured note), state (with "
     "tags for what JSON cannot hold), since [time, kind, lane, name, text], and "
-    "where there are any, effects (steps without an end) and questions (open ones). For a run "
+    "where there are any, effects (steps without an end) and questions (open ones); schema, where "
+    "it is not 1. For a run "
     "without a waypoint: waypoint is 0, and the fields up to state are null.",
 )
 @click.argument("run", shell_complete=_runs.complete)
@@ -76,7 +80,7 @@ def show_(session: Session, run: str, only_state: bool, raw: bool, as_json: bool
         exact = f"{session.called} show {quote(f'{named.run_id}@{number}')} --state"
         _out.line(_text(store, named.run_id, shown, since, exact, trail, raw=raw))
     for problem in trail.damage:
-        _out.note(f"Warning: {problem} `caravanserai verify` tells more.")
+        _out.note(f"Warning: {problem}")
 
 
 def _text(
@@ -104,7 +108,10 @@ def _text(
         else:
             parts.append(clean(note.summary))
         parts.append(clean(_state(store, run_id, shown.number, exact)))
-    silent = sum(r.kind == "entry" and not r.head.get("say") for r in since)
+    remarks = [str(r.head["remark"]) for r in since if r.kind == "entry" and "remark" in r.head]
+    if remarks:
+        parts.append("\n".join(f"remarked since then: {clean(remark)}" for remark in remarks))
+    silent = sum(r.kind == "entry" and not {"say", "remark"} & r.head.keys() for r in since)
     if silent:
         steps = "1 recorded step" if silent == 1 else f"{silent} recorded steps"
         parts.append(f"since then: {steps} without a text, see `caravanserai log`")
@@ -182,6 +189,8 @@ def _tree(
         "since": [event(record) for record in since if told(record)],
         **behind(trail, shown.number if shown else 0, since)[1].to_json(),
     }
+    if shown is not None and shown.schema != 1:
+        tree["schema"] = shown.schema
     return tree
 
 
@@ -219,6 +228,8 @@ def happened(record: Record) -> str:
         return marked(head)
     if record.kind == "lease":
         return "taken over from the process that worked on it"
+    if record.kind == "pin":
+        return f"waypoint {head.get('at')} {'is no longer pinned' if head.get('off') else 'pinned'}"
     if record.kind != "entry":
         return record.kind
     if "remark" in head:
@@ -231,9 +242,10 @@ def marked(head: dict[str, Any]) -> str:
     """Return a record of a step, a question or an answer as one sentence."""
     if head["kind"] == "question":
         return f"{head.get('question')} asked: {head.get('text', '')}".partition("\n")[0]
-    line = said_of(head)
+    # The time has a place of its own. No text of a run brings a control character into the line.
+    line = said_of({**head, "time": f"{'':11}\0"})
     if line is not None:
-        return line.removesuffix(", no result yet")
+        return _TIMED.sub("", line).removesuffix(", no result yet")
     if head.get("what") == "fresh":
         return "begun afresh: earlier steps and answers do not count"
     told = {"uncertain": "never reported back", "unrecorded": "ended, its result was not kept"}

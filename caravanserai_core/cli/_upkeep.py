@@ -92,6 +92,8 @@ def prune_(
     """
     if every is (run is not None):
         raise UsageError("prune takes a RUN, or --all for all runs of the store")
+    if keep is None and older_than is None:
+        raise UsageError("prune takes --keep, --older-than or both: what is to stay?")
     wanted = retention.rules(keep, older_than)
     store = session.store
     code = 0

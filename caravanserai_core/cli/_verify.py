@@ -16,6 +16,8 @@ from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
 from caravanserai_core.leaks import leaks
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
+from caravanserai_core.secrets import current
+from caravanserai_core.shapes import SHAPES
 from caravanserai_core.stores import FileStore
 from caravanserai_core.verify import Finding, Report, verify
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     epilog="Keys of --json: store, damaged, runs [run, damaged, records, waypoints, findings "
     "[level, where, offset, waypoint, what]]. The level is damage, torn (an append that was never "
     "acknowledged), edited or note. Exit code 4 if anything is damaged. With --repair: store, run, "
-    "repaired, kept, lost, aside; exit code 0. With --secrets: store, found [path, offset, what, "
-    "declared]; exit code 1 if anything is found.",
+    "repaired, kept, lost, others, aside; exit code 0. With --secrets: store, "
+    "looked_for [values, shapes], found [path, offset, what, declared]; exit code 1 if anything is found.",
 )
 @click.argument("run", required=False, shell_complete=_runs.complete)
 @click.option(
@@ -64,6 +66,8 @@ def verify_(
     where, and never what.
     """
     store = session.store
+    if secrets and repair:
+        raise UsageError("--secrets only looks, and --repair writes: one at a time.")
     if secrets:
         _secrets(store, run, as_json)
         return
@@ -97,11 +101,17 @@ def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
     aside = [Path(path).name for path in done.aside]
     if as_json:
         tree = {"run": run_id, "repaired": done.damaged, "kept": done.kept, "lost": done.lost}
-        _out.print_json({"store": store.url, **tree, "aside": aside})
+        tree |= {"others": done.others, "aside": aside}
+        _out.print_json({"store": store.url, **tree})
     elif not done.damaged:
         _out.line(f"{_out.cell(run_id)}: ok, nothing to repair; nothing was changed")
     else:
         lost = f"lost: {_ranges(done.lost)}" if done.lost else "none is lost"
+        if done.others:
+            lost += (
+                f". {done.others} further record(s) could not be read: an entry, the result of a "
+                "step, a question or an answer may be among them, and is gone"
+            )
         beside = f" The damaged part stays beside it: {', '.join(aside)}." if aside else ""
         name = _out.cell(run_id)
         _out.line(f"{name}: repaired. {len(done.kept)} waypoint(s) kept, {lost}.{beside}")
@@ -110,16 +120,24 @@ def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
 def _secrets(store: Store, run: str | None, as_json: bool) -> None:
     if not isinstance(store, FileStore):
         raise UsageError("--secrets reads the files of a store, and this one has none.")
+    _there(store)
     run_id = None if run is None else _runs.find(store, run, prefix=False).run_id
     found = list(leaks(store, run_id))
+    values = len(current().secrets)
     if as_json:
-        _out.print_json({"store": store.url, "found": [leak._asdict() for leak in found]})
+        looked = {"values": values, "shapes": len(SHAPES)}
+        leaks_found = [leak._asdict() for leak in found]
+        _out.print_json({"store": store.url, "looked_for": looked, "found": leaks_found})
     for leak in () if as_json else found:
         at = "in its name" if leak.offset is None else f"byte {leak.offset}"
         what = f"the secret {leak.what}" if leak.declared else f"possibly a secret: {leak.what}"
         _out.line(f"{_out.cell(leak.path)}, {at}: {what}")
     if not found and not as_json:
         _out.line("no secret found")
+    _out.note(
+        f"looked for {values} value(s) known in this environment and {len(SHAPES)} shapes; what "
+        "only your program declares is not known here"
+    )
     if found:
         click.get_current_context().exit(1)
 
@@ -163,10 +181,7 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
     if run is not None:
         yield verify(store, _runs.find(store, run).run_id)
         return
-    if isinstance(store, FileStore) and not Path(store.root).exists():
-        raise RunNotFound(
-            f"no store at {visible(store.url)}; --store or CARAVANSERAI_STORE names another one."
-        )
+    _there(store)
     for info in listing.runs(store):
         try:
             report = verify(store, info.run_id)
@@ -177,6 +192,13 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
         if info.error and not report.damaged:
             report.findings.append(Finding("damage", info.folder, None, 0, info.error))
         yield report
+
+
+def _there(store: Store) -> None:
+    if isinstance(store, FileStore) and not Path(store.root).exists():
+        raise RunNotFound(
+            f"no store at {visible(store.url)}; --store or CARAVANSERAI_STORE names another one."
+        )
 
 
 def _earlier(store: Store, report: Report) -> int:

@@ -17,6 +17,7 @@ from caravanserai_core.errors import (
     UnknownType,
     UnserialisableState,
 )
+from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,9 +112,9 @@ class Fault(Exception):
 def secret_refused(source: str) -> Fault:
     """Why a value that holds a declared secret is not kept."""
     return Fault(
-        f"holds the secret {source} as base64 or percent-encoded, or in bytes, and a reference "
-        "could not bring that back; keep the secret as a text, or make what holds it anew when it "
-        "is needed",
+        f"holds the secret {source} as base64 or percent-encoded, as repr() writes it, in a number "
+        "or in bytes, and a reference could not bring that back; keep the secret as a text, or "
+        "make what holds it anew when it is needed",
         SecretFound,
         source,
     )
@@ -130,6 +131,7 @@ def clean(text: str, longest: int = _LONGEST) -> str:
 def step(key: object) -> str:
     """One step of a path: `.name`, `["two words"]`, `[3]`, or the type of a stranger key."""
     if type(key) is str:
+        key = redact(key)  # a path stands in errors and in the log
         if key.isidentifier() and key.isprintable() and len(key) <= _LONGEST:
             return f".{key}"
         quoted = clean(key).replace('"', '\\"')

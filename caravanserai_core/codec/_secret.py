@@ -192,7 +192,17 @@ class _Rewriter:
             return self._text(node)
         if kind is list:
             return self._list(node)
-        return self._object(node) if kind is dict else node
+        if kind is dict:
+            return self._object(node)
+        if kind is int or kind is float:
+            self._number(node)
+        return node
+
+    def _number(self, node: float) -> None:
+        """Refuse a number with the digits of a value: a reference to them would be a text."""
+        secret = self._found.in_text(orjson.dumps(node).decode())
+        if secret is not None:
+            raise secret_refused(secret.source)
 
     def _list(self, node: list[Any]) -> list[Any]:
         result: list[Any] = []

@@ -27,6 +27,12 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
         return address
     if address is None:
         address = os.environ.get("CARAVANSERAI_STORE") or ".caravanserai"
+    given: object = address
+    if not isinstance(given, (str, os.PathLike)):
+        raise UsageError(
+            "a store is named by a folder or a URL, or is a Store itself, not "
+            f"{type(given).__name__}"
+        )
     text = os.fspath(address)
     if text.startswith("~"):
         text = os.path.expanduser(text)

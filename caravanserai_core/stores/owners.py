@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from caravanserai_core.errors import RunBusy
-from caravanserai_core.quoting import visible
+from caravanserai_core.quoting import shell_word, visible
 
 
 class Holder(NamedTuple):
@@ -43,7 +43,7 @@ def busy_error(run_id: str, holder: Holder) -> RunBusy:
     return RunBusy(
         f"run {visible(run_id)} is being worked on by {who}. Wait until that has ended, or end it. "
         "To take the run over from it on purpose: takeover=True, or `caravanserai resume "
-        "--take-over`; what it writes after that is refused.",
+        f"{shell_word(run_id)} --take-over`; what it writes after that is refused.",
         run_id=run_id,
         host=holder.host,
         pid=holder.pid,

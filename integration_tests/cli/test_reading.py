@@ -34,11 +34,24 @@ def test_list_says_that_there_are_no_runs(cli: Cli) -> None:
     """An empty store is no error; the error stream says where it was looked for."""
     result = cli("list")
     assert (result.exit_code, result.stdout) == (0, "no runs yet\n")
-    assert result.stderr == f"in {Path.cwd()}/.caravanserai\n"
+    assert result.stderr == f"there is no store at {Path.cwd()}/.caravanserai\n"
     assert not Path(".caravanserai").exists()
     Path(".caravanserai").mkdir()
-    checked = cli("verify")
-    assert (checked.exit_code, checked.output) == (0, result.output)
+    for verb in ("list", "verify"):
+        empty = cli(verb)
+        assert (empty.exit_code, empty.stdout) == (0, "no runs yet\n")
+        assert empty.stderr == f"in {Path.cwd()}/.caravanserai\n"
+
+
+def test_list_of_a_store_that_is_not_there_says_so(cli: Cli, tmp_path: Path) -> None:
+    """A mistyped folder is no empty store; programs get the same document as always."""
+    gone = tmp_path / "mistyped"
+    for words in (("list",), ("list", "--json")):
+        result = cli("--store", str(gone), *words)
+        assert result.exit_code == 0
+        assert result.stderr == f"there is no store at {gone}\n"
+        assert not gone.exists()
+    assert json.loads(result.stdout)["runs"] == []
 
 
 def test_list_prints_a_line_per_run(cli: Cli) -> None:
@@ -205,7 +218,9 @@ def test_show_tells_what_came_since(cli: Cli) -> None:
         run.checkpoint({}, "two")
         run.entry("tool", {"k": 1}, say="`send()` began.")
         run.entry("silent")
+        run.remark("Box 2 is wet.")
     text = cli("show", "demo").output
+    assert "\n\nremarked since then: Box 2 is wet.\n\n" in text
     assert "two\n\nSince then: `send()` began.\n\nstate: {}" in text
     assert "1 recorded step without a text" in text
     assert "Since then" not in cli("show", "demo@1").output
@@ -563,7 +578,9 @@ def test_clean_deletes_exactly_the_named_runs(cli: Cli) -> None:
         make(name, 1)
     result = cli("clean", "a", "nope", "b")
     assert result.exit_code == 3
-    assert result.stdout == "deleted checkpoints for 'a'\ndeleted checkpoints for 'b'\n"
+    assert result.stdout == "".join(
+        f"deleted checkpoints for '{name}': the whole run, with its notes\n" for name in "ab"
+    )
     assert result.stderr == (
         f"no checkpoints for run 'nope' in the store {Path.cwd()}/.caravanserai. "
         "`caravanserai list` shows the runs there.\n"

@@ -231,6 +231,19 @@ def test_a_missing_interpreter_is_exit_code_3(process: Callable[..., Any], tmp_p
     assert process("resume", "demo", "--yes").returncode == 3
 
 
+def test_a_program_that_was_typed_in_cannot_be_started(
+    process: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Python would read the standard input, do nothing, and end with 0."""
+    begin(tmp_path)
+    journal = tmp_path / ".caravanserai/demo/journal-1.jsonl"
+    for argv in ([sys.executable, "-"], [sys.executable]):
+        reseal(journal, lambda data, argv=argv: {**data, "argv": argv})
+        done = process("resume", "demo", "--yes")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "standard input" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "script"),
     [
@@ -240,10 +253,11 @@ def test_a_missing_interpreter_is_exit_code_3(process: Callable[..., Any], tmp_p
         (["python", "-m", "mod", "a.py"], None),
         (["python", "-c", "print()", "a.py"], None),
         (["python", "-um", "mod"], None),
-        (["python"], None),
+        (["python"], "-"),
+        (["python", "-u", "-", "a.py"], "-"),
         (["node", "a.js"], None),
     ],
 )
 def test_the_script_of_a_python_command(argv: list[str], script: str | None) -> None:
-    """Options and their values are skipped; -c and -m have no script."""
+    """Options and their values are skipped; -c and -m have no script, "-" is standard input."""
     assert _script(argv) == script

@@ -180,7 +180,8 @@ def test_clean_takes_what_is_finished_or_old(cli: Cli, monkeypatch: pytest.Monke
     with open_run("in work"):
         assert cli("clean", "--finished", "--older-than", "30d").exit_code == 0
         assert left() == {"old", "in work", "damaged", "waiting", "done", "new"}
-        assert cli("clean", "--older-than", "30d").stdout == "deleted checkpoints for 'old'\n"
+        said = cli("clean", "--older-than", "30d").stdout
+        assert said == "deleted checkpoints for 'old': the whole run, with its notes\n"
         assert left() == {"in work", "damaged", "waiting", "done", "new"}
         assert cli("clean", "--finished").exit_code == 0
     assert left() == {"in work", "damaged", "waiting", "new"}
@@ -274,7 +275,7 @@ def test_migrate_takes_a_function_or_a_list_of_steps(
     changed: Path, process: Callable[..., Any]
 ) -> None:
     for name in ("agent:work", "agent:STEPS"):
-        shown = process("migrate", "job", "--with", name, "--dry-run", cwd=changed)
+        shown = process("migrate", "job", "--with", name, "--dry-run", "--yes", cwd=changed)
         assert shown.returncode == 0, shown.stderr
         assert '+ /names: ["Ada","Lovelace"]' in shown.stdout
 
@@ -286,8 +287,10 @@ def test_migrate_asks_before_it_imports_what_was_recorded(
     (changed / "agent.py").write_text(mark + TODAY, encoding="utf-8")
 
     alone = process("migrate", "job", cwd=changed)
+    named = process("migrate", "job", "--with", "agent:work", cwd=changed)
     no = terminal("migrate", "job", typed="n\n", cwd=changed)
-    assert (alone.returncode, no.code) == (2, 1)
+    assert (alone.returncode, named.returncode, no.code) == (2, 2, 1)
+    assert "add --yes" in named.stderr
     assert "agent:work" in alone.stderr
     assert "agent:work" in no.text
     assert not (changed / "imported").exists()
@@ -310,9 +313,64 @@ def test_migrate_asks_before_it_imports_what_was_recorded(
 def test_migrate_refuses_what_leads_nowhere(
     changed: Path, process: Callable[..., Any], name: str, code: int, said: str
 ) -> None:
-    refused = process("migrate", "job", "--with", name, cwd=changed)
+    refused = process("migrate", "job", "--with", name, "--yes", cwd=changed)
 
     assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
+
+
+WORKS_AT_IMPORT = """
+def mailed():
+    open("mails", "a").write("mail\\n")
+
+@resumable(migrations=STEPS)
+def mailing(run_id, state):
+    mailed()
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'mailing("job", None)',
+        'mailing("another job", {})',
+        'with open_run("job", migrations=STEPS) as run: run.once("mail", mailed)',
+        'checkpoint("job", {"names": []}); mailed()',
+        'for item in resumable_iterate([1], "list"): mailed()',
+        'load("job", raw=True); clean("job"); mailed()',
+        'fork("job", new_run_id="branch"); mailed()',
+        'prune("job", keep=1); pin("job", 1); mailed()',
+        'answer("job", "yes"); mailed()',
+        "try: mailing('job', None)\nexcept Exception as error: raise SystemExit(0)",
+    ],
+)
+def test_migrate_starts_no_job_of_a_module_that_calls_one_when_it_is_imported(
+    changed: Path, process: Callable[..., Any], call: str
+) -> None:
+    """Whatever the module does with a run is refused before it happens, and migrate says why."""
+    source = f"from caravanserai import *\n{TODAY}\n{WORKS_AT_IMPORT}\n{call}\n"
+    (changed / "agent.py").write_text(source, encoding="utf-8")
+    store = changed / ".caravanserai"
+    before = {p: p.read_bytes() for p in store.rglob("*.jsonl")}
+
+    for name in ("agent:work", "agent:STEPS"):
+        refused = process("migrate", "job", "--with", name, "--yes", cwd=changed)
+
+        assert refused.returncode == 2, refused.stderr
+        assert 'put the call under `if __name__ == "__main__":`' in refused.stderr
+        assert "agent" in refused.stderr
+    assert not (changed / "mails").exists()
+    assert {p: p.read_bytes() for p in store.rglob("*.jsonl")} == before
+
+
+def test_a_module_that_fails_when_it_is_imported_is_no_surprise(
+    changed: Path, process: Callable[..., Any]
+) -> None:
+    for line, said in (("1 / 0", "ZeroDivisionError"), ("raise SystemExit(0)", "SystemExit")):
+        (changed / "agent.py").write_text(f"{TODAY}\n{line}\n", encoding="utf-8")
+
+        refused = process("migrate", "job", "--yes", cwd=changed)
+
+        assert (refused.returncode, said in refused.stderr) == (3, True), refused.stderr
 
 
 def test_migrate_refuses_a_run_of_an_adapter(cli: Cli) -> None:

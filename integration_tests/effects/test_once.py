@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from caravanserai import (
     EffectUncertain,
     NoRun,
     OnceKeyReused,
+    StaleWriter,
     UnserialisableState,
     UsageError,
     WaitingForPerson,
@@ -36,7 +40,7 @@ from caravanserai import (
     remark,
     resumable,
 )
-from caravanserai_core import survey
+from caravanserai_core import effects, survey
 from integration_tests.api.helpers import forget_everything
 
 
@@ -168,6 +172,61 @@ def test_a_failed_step_is_run_again_and_attempts_are_counted_on() -> None:
     assert len(set(tries)) == 1, "one idempotency key for all attempts"
 
 
+class Mute(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+def mute() -> None:
+    raise Mute
+
+
+def test_an_error_without_a_text_is_recorded_and_raised_as_it_is() -> None:
+    """What the program's own exception does when it is printed changes nothing."""
+    with pytest.raises(Mute), open_run("run") as run:
+        run.once("send", mute)
+    latest = Path(".caravanserai/run/latest.md").read_text()
+    assert "`send` failed" in latest
+    assert "no result yet" not in latest
+    assert list_runs()[0].status == "failed"
+
+
+def test_an_async_function_needs_aonce() -> None:
+    """It is refused, and the step is not uncertain: nothing of it ran."""
+    world = World()
+    with open_run("run") as run:
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"await aonce"):
+                run.once("send", world.aact, key=1)
+        assert asyncio.run(run.aonce("send", world.aact, key=1)) == ("did", "it")
+    assert world.acts["it"] == 1
+
+
+def test_who_has_to_decide_is_told_which_of_many_steps_it_was() -> None:
+    """By its key: in the question, in the notes, on the way there, and in what is raised."""
+    for to in ("ada@example.com", ("bela", 2)):
+        with pytest.raises(Killed), open_run("run") as run:
+            run.once("send mail", killed, key=to)
+        forget_everything()
+    latest = Path(".caravanserai/run/latest.md")
+    assert '- `send mail` for "ada@example.com" began' in latest.read_text()
+    with open_run("run") as run:
+        for to in ("ada@example.com", ("bela", 2)):
+            with pytest.raises(WaitingForPerson) as raised:
+                run.once("send mail", killed, key=to)
+        with pytest.raises(EffectUncertain, match=r"'send mail' for \"ada@example\.com\""):
+            run.once("send mail", killed, key="ada@example.com", on_uncertain="stop")
+    assert '"send mail (ada@example.com) began and never reported back. ' in str(raised.value)
+    decide = latest.read_text().split("## To decide (q1)")[1].split("##")[0]
+    assert "send mail (ada@example.com) began and never reported back. Did it happen?" in decide
+    assert "bela" in latest.read_text().split("## To decide (q2)")[1]
+    forget_everything()
+    answer("run", "rerun", question="q1")
+    assert "(ada@example.com)" not in latest.read_text().split("## To decide")[1]
+
+
 def test_an_uncertain_step_asks_and_waits() -> None:
     """It began and never reported back: nobody runs it again unasked."""
     leave_uncertain()
@@ -196,7 +255,7 @@ def test_rerun_runs_it_again_with_the_same_idempotency_key() -> None:
         run.once("send", world.act, key=1)
         run.checkpoint({}, "sent")
     assert world.tokens == [first.head["token"]]
-    assert "`send` was run again: attempt 1 began at" in latest()
+    assert '`send` for "1" was run again: attempt 1 began at' in latest()
     assert events() == ["started 1", "started 2", "result 2"]
 
 
@@ -329,6 +388,43 @@ def test_threads_wait_for_the_one_that_runs_it() -> None:
             thread.join(20)
     assert results == [("did", "it")] * 6
     assert world.acts["it"] == 1
+
+
+def test_long_waiting_for_a_step_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be a step that starts a thread, which asks for the same step, and waits for that."""
+    monkeypatch.setattr(effects, "_PATIENCE", 0.05)
+    with ThreadPoolExecutor(1) as pool, open_run("run") as run:
+        inner: list[Any] = []
+
+        def step() -> None:
+            inner.append(pool.submit(copy_context().run, run.once, "send", step))
+            with pytest.raises(TimeoutError):
+                inner[0].result(0.5)
+            raise TimeoutError("its own")
+
+        with pytest.raises(TimeoutError, match="its own"):
+            run.once("send", step)
+        assert str(inner[0].exception(5)) == "its own"
+    assert "run run: once('send') has waited for 0.05 s for another thread" in caplog.text
+
+
+def test_an_owner_that_lost_its_run_in_a_step_learns_that_the_step_ran() -> None:
+    """What is raised says that nothing was recorded of it."""
+
+    def step() -> None:
+        take = (
+            "from caravanserai import open_run\n"
+            "with open_run('run', takeover=True) as run: run.checkpoint({})"
+        )
+        subprocess.run([sys.executable, "-c", take], check=True)
+
+    with open_run("run") as run, pytest.raises(StaleWriter) as raised:
+        run.once("send", step, key=1)
+    assert "the step 'send' for \"1\" ran to its end" in "".join(raised.value.__notes__)
+    with open_run("run") as run, pytest.raises(WaitingForPerson):
+        run.once("send", step, key=1)
 
 
 def test_tasks_wait_without_blocking_the_loop() -> None:

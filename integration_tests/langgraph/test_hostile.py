@@ -5,15 +5,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Interrupt, interrupt
 from pydantic import BaseModel
 
+from caravanserai import answer
 from caravanserai.langgraph import WaypointSaver, _history, resumable_graph
+from caravanserai.langgraph._tasks import question_ids
 from caravanserai_core.errors import Conflict, InputChanged, SchemaMismatch, UsageError
 from caravanserai_core.journal import Journal
 from caravanserai_core.stores import FileStore
@@ -131,20 +134,21 @@ def test_the_next_question_of_a_subgraph_is_asked(tmp_path: Path) -> None:
     graph = _chain(sub=inner).compile(checkpointer=saver)
     job = resumable_graph(graph, run_id="run")
     job.invoke({"x": 1})
-    thread = saver.thread("run")
-    thread.put_answer("yes")
+    answer("run", "yes", store=tmp_path)
     # As if the process had died when the subgraph's next question was stored, and not yet the
     # same question of the graph around it.
-    (lane,) = [ns for ns in thread.index.checkpoints if ns]
-    asked = thread.newest(lane)
+    (lane,) = [ns for ns in saver.thread("run").index.checkpoints if ns]
+    inside: Any = {"configurable": {"thread_id": "run", "checkpoint_ns": lane}}
+    asked = saver.get_tuple(inside)
     assert asked is not None
-    queued = thread.pause(lane, asked.stored.id, "interrupt")
-    assert queued is not None
-    queued.result()
+    ((task, _, _), *_) = [w for w in asked.pending_writes or () if w[1] == "__interrupt__"]
+    _, name = islice(question_ids(f"{lane}|ask:{task}"), 2)
+    second = Interrupt("Delete the account?", id=name)
+    saver.put_writes(asked.config, [("__interrupt__", (second,)), ("__resume__", ["yes"])], task)
 
     result = resumable_graph(graph, run_id="run").invoke({"x": 1})
 
-    assert [item.value for item in result["__interrupt__"]] == ["Delete the draft?"]
+    assert [item.value for item in result["__interrupt__"]] == ["Delete the account?"]
 
 
 def test_a_graph_without_the_node_that_is_next_is_refused(tmp_path: Path) -> None:
@@ -223,7 +227,7 @@ def test_the_first_answer_stands(tmp_path: Path) -> None:
     saver = WaypointSaver(tmp_path)
     job = resumable_graph(asks.compile(checkpointer=saver), run_id="run")
     job.invoke({"x": 1})
-    saver.thread("run").put_answer("yes")  # and the process died before the node ended
+    answer("run", "yes", store=tmp_path)
 
     with pytest.raises(InputChanged, match=r'"yes".*"no"'):
         job.invoke(Command(resume="no"))

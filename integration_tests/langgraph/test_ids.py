@@ -233,7 +233,7 @@ def test_writes_that_come_while_their_checkpoint_is_on_its_way_are_found(tmp_pat
     thread = saver.thread("t")
     checkpoint: Any = {**empty_checkpoint(), "id": "1"}
     queued = thread.put("", None, checkpoint, {"source": "loop", "step": 0})
-    waiting = thread.put_writes("", "1", [("v", 1)], "quick", "")
+    waiting, _ = thread.put_writes("", "1", [("v", 1)], "quick", "")
     queued.result()
     waiting.result(0, sync=True)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import caravanserai
-from caravanserai import UsageError, open_run, resumable, resumable_iterate
+from caravanserai import NoRun, UsageError, open_run, resumable, resumable_iterate
 from caravanserai_core import jobs
 from caravanserai_core.opening import writer
 from caravanserai_core.stores import FileStore
@@ -77,6 +77,39 @@ def test_it_is_given_back_by_every_way_out() -> None:
 
     asyncio.run(cancelled())
     assert not held()
+
+
+def test_a_block_may_be_left_elsewhere_than_it_was_entered() -> None:
+    """In another task or thread, as dependencies of web frameworks do, and in any order."""
+
+    async def dependency() -> Any:
+        async with open_run("run") as run:
+            yield run
+
+    async def request() -> None:
+        given = dependency()
+        run = await asyncio.create_task(given.__anext__())
+        run.checkpoint({"n": 1})
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.create_task(given.__anext__())
+
+    asyncio.run(request())
+    assert not held()
+
+    run = open_run("run")
+    contextvars.copy_context().run(run.__enter__)
+    contextvars.copy_context().run(run.__exit__, ValueError, ValueError("wrong"), None)
+    assert not held()
+    assert caravanserai.list_runs()[0].status == "failed"
+
+    one, two = open_run("run"), open_run("other")
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    assert caravanserai.current_run() is two
+    two.__exit__(None, None, None)
+    with pytest.raises(NoRun):
+        caravanserai.current_run()
 
 
 def test_a_task_that_is_cancelled_while_it_enters_holds_nothing(thorough: bool) -> None:

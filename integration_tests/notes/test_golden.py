@@ -215,10 +215,10 @@ def step_not_kept() -> None:
     """A step happened and what it returned is lost."""
     with suppress(UnserialisableState), open_run("order-a17") as run:
         run.checkpoint({"n": 1}, "Checked the order.")
-        run.once("issue refund", lambda: {"refund": object()}, key=1)
+        run.once("issue refund", lambda: {"refund": object()}, key="A17")
     forget_everything()
     with suppress(WaitingForPerson), open_run("order-a17") as run:
-        run.once("issue refund", str, key=1)
+        run.once("issue refund", str, key="A17")
 
 
 def step_failed_twice() -> None:

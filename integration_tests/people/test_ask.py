@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -81,6 +82,35 @@ def test_a_question_is_recorded_once_and_its_answer_returned() -> None:
     assert asked() == {"to": ("ada", 1)}, "a waypoint on another lane uses nothing up"
     open_run("run").checkpoint({"n": 1})
     assert asked() == ("q2",)
+
+
+def test_an_answer_that_is_used_up_unseen_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A program writes a waypoint on its way back to the question, and so asks for ever."""
+
+    @resumable
+    def work(run_id: str, state: Any) -> Any:
+        checkpoint(run_id, {"n": 1}, "about to ask")
+        return ask("Send it?")
+
+    for number in ("q1", "q2"):
+        with pytest.raises(WaitingForPerson):
+            work("run", {})
+        answer("run", "yes", question=number)
+        forget_everything()
+    assert 'run run asks again what q1 asked, which was answered "yes"' in caplog.text
+
+    caplog.clear()
+    with open_run("loop") as run:
+        for _ in range(2):
+            with pytest.raises(WaitingForPerson):
+                run.ask("More?")
+            answer("loop", "yes")
+            assert run.ask("More?") == "yes"
+            run.checkpoint({}, "did more")
+    forget_everything()
+    with pytest.raises(WaitingForPerson):
+        again(work)("run", {})
+    assert not caplog.text
 
 
 def test_waiting_is_no_failure() -> None:
@@ -249,9 +279,17 @@ def test_answers_that_do_not_fit_are_refused() -> None:
 
 def test_wrong_questions_are_refused() -> None:
     with open_run("run") as run:
-        for more in ({"options": []}, {"options": "yes"}, {"expires": datetime(2030, 1, 1)}):  # noqa: DTZ001
+        wrong: list[dict[str, Any]] = [
+            {"options": []},
+            {"options": "yes"},
+            {"expires": datetime(2030, 1, 1)},  # noqa: DTZ001
+            {"expires": 60},
+            {"expires": timedelta.max},
+            {"default": "no"},  # it would never be taken
+        ]
+        for more in wrong:
             with pytest.raises(UsageError):
-                run.ask("Send it?", **more)  # type: ignore[arg-type]
+                run.ask("Send it?", **more)
         with pytest.raises(UsageError):
             run.ask(" ")
 
@@ -405,6 +443,26 @@ def test_the_command_line_reads_a_value_as_it_is_meant() -> None:
     assert cli("answer", "run", "x")[0] == 2
     assert cli("answer", "run")[0] == 2
     assert cli("answer", "run", "a", "b", "c")[0] == 2
+
+
+def test_a_result_on_the_command_line_is_json() -> None:
+    """The first answer counts, so a slip is not taken for a text."""
+
+    def step() -> None:
+        raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt), open_run("run") as run:
+        run.once("send", step)
+    forget_everything()
+    with suppress(WaitingForPerson), open_run("run") as run:
+        run.once("send", step)
+    for slip in ('{"id": 5', "tru", ""):
+        code, output = cli("answer", "run", "happened", "--result", slip)
+        assert code == 2
+        assert "--result takes JSON" in output
+    assert cli("answer", "run", "happened", "--result", '{"id": 5}')[0] == 0
+    with open_run("run") as run:
+        assert run.once("send", step) == {"id": 5}
 
 
 def test_lists_say_who_is_waited_for() -> None:

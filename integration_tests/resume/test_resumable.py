@@ -221,6 +221,21 @@ def test_failure_before_the_first_waypoint() -> None:
     assert work("run", {"n": 7}) == {"n": 7}
 
 
+def test_arguments_that_cannot_be_compared_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """No recorded result is ever returned for them: the job is done again, and not in silence."""
+    calls: list[int] = []
+
+    @resumable
+    def work(run_id: str, state: dict[str, Any], client: object) -> int:
+        calls.append(1)
+        return 5
+
+    with caplog.at_level(logging.WARNING, logger="caravanserai"):
+        assert [work("run", {}, object()) for _ in range(2)] == [5, 5]
+    assert len(calls) == 2
+    assert "run run is finished, and its arguments cannot be compared" in caplog.text
+
+
 def test_result_that_cannot_be_kept(caplog: pytest.LogCaptureFixture) -> None:
     """The caller gets it; a warning says that it is not recorded; the next call goes on."""
 

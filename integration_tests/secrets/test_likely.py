@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets as randomness
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,3 +96,13 @@ def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CARAVANSERAI_SECRETS", "yes")
     with pytest.raises(UsageError, match="CARAVANSERAI_SECRETS"):
         checkpoint("run", {})
+
+
+@pytest.mark.parametrize("allow", ["$.a", "github", ["no kind"], ["fixtures"], [3]])
+def test_what_is_let_through_is_a_list_of_places_and_kinds(allow: Any) -> None:
+    """A text alone would be the list of its letters, and its `$` the whole state."""
+    likely_secrets("refuse")
+    with pytest.raises(UsageError, match=r"allow=.*\$\.fixtures.*github"):
+        likely_secrets("refuse", allow=allow)
+    with pytest.raises(SecretFound):
+        checkpoint("run", {"a": TOKEN})

@@ -23,6 +23,7 @@ from caravanserai_core import (
     load,
     load_command,
     open_run,
+    secrets,
 )
 from integration_tests.secrets.planted import KEY, hits
 from integration_tests.support import ROOT
@@ -254,6 +255,47 @@ def test_a_wrong_declaration_is_refused(arguments: Any, told: str) -> None:
     """What could not be kept out, or would keep everything out."""
     with pytest.raises(UsageError, match=told):
         declare_secret(*arguments)
+
+
+SWAPPED = [
+    ("ghp_" + "0aZ9" * 9, "github"),
+    ("sk-ant-" + "a" * 30, None),
+    ("hunter-2-hunter-2", "OPENAI_API_KEY"),
+    ("hunter2hunter2", "openai-key"),
+    ("pass word with blanks", "db-password"),
+    ("hunter2hunter2", None),
+    ("hunter2hunter2", "db"),
+    ("hunter2hunter2", "Waypoint"),
+    ("hunter2hunter2", "unter2hunter"),
+    (KEY, "my-key"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SWAPPED)
+def test_swapped_arguments_are_refused_and_neither_is_printed(
+    name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key in the place of the name would be written with each reference, and shown in errors."""
+    monkeypatch.setenv("PLANTED_API_KEY", KEY)
+    before = secrets.current().version
+
+    with pytest.raises(UsageError) as caught:
+        declare_secret(name, value)
+
+    told = str(caught.value)
+    assert name not in told
+    assert value is None or value in ("db", "Waypoint") or value not in told
+    assert secrets.current().version == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("db", "local-dev-password"), ("db2_password", "local-dev-password"), ("a-key", "no-token")],
+)
+def test_a_weak_value_is_a_value(name: str, value: str) -> None:
+    """Passwords of somebody's own machine are made of words, as names are."""
+    declare_secret(name, value)
+    assert json.loads(codec.encode([value]).data) == [{"$secret": f"name:{name}"}]
 
 
 def test_a_state_that_looks_like_a_reference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from caravanserai_core import checkpoint
 from caravanserai_core.cli import app
 from caravanserai_core.leaks import _OVERLAP, _PIECE
+from caravanserai_core.shapes import SHAPES
 from integration_tests.secrets.planted import KEY
 
 
@@ -31,8 +32,21 @@ def verify(*args: str) -> Any:
 def test_a_store_without_a_secret_is_told_so() -> None:
     """Exit code 0."""
     done = verify()
-    assert (done.exit_code, done.output) == (0, "no secret found\n")
+    assert (done.exit_code, done.stdout) == (0, "no secret found\n")
     assert verify("run").exit_code == 0
+
+
+def test_it_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """"No secret found" is no promise: what only the program declares is not known here."""
+    before = json.loads(verify("--json").stdout)["looked_for"]
+    monkeypatch.setenv("ANOTHER_API_KEY", "planted-" + "another-value")
+    done = verify()
+    looked = json.loads(verify("--json").stdout)["looked_for"]
+    assert looked == {"values": before["values"] + 1, "shapes": len(SHAPES)}
+    assert done.stderr == (
+        f"looked for {looked['values']} value(s) known in this environment and {len(SHAPES)} "
+        "shapes; what only your program declares is not known here\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["other.md", ".journal-1.jsonl.tmp-1", "journal-1.damaged-1"])
@@ -42,7 +56,7 @@ def test_a_secret_in_any_file_is_found_at_its_byte(store_dir: Path, name: str, o
     (store_dir / "other" / name).write_bytes(b"." * offset + KEY.encode() + b"..")
     done = verify()
     assert done.exit_code == 1
-    assert done.output == f"other/{name}, byte {offset}: the secret env:PLANTED_API_KEY\n"
+    assert done.stdout == f"other/{name}, byte {offset}: the secret env:PLANTED_API_KEY\n"
     assert verify("other").exit_code == 1
     assert verify("run").exit_code == 0
 
@@ -53,7 +67,7 @@ def test_encoded_and_likely_secrets_are_found_too(store_dir: Path) -> None:
     (store_dir / "run" / "b.txt").write_text("clone with ghp_" + "0aZ9" * 9)
     done = verify("--json")
     assert done.exit_code == 1
-    found = [(at["path"], at["what"], at["declared"]) for at in json.loads(done.output)["found"]]
+    found = [(at["path"], at["what"], at["declared"]) for at in json.loads(done.stdout)["found"]]
     assert found == [
         ("run/a.txt", "env:PLANTED_API_KEY", True),
         ("run/b.txt", "github", False),

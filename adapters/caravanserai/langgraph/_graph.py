@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 from langgraph.pregel import Pregel
-from langgraph.types import Command, GraphOutput
+from langgraph.types import Command
 
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._notes import untold, upcoming
+from caravanserai.langgraph._pausing import Pause
 from caravanserai.langgraph._saver import WaypointSaver
 from caravanserai.langgraph._words import messages_in, text_of, value_text
 from caravanserai_core import codec
@@ -26,6 +27,7 @@ from caravanserai_core.errors import (
     UsageError,
 )
 from caravanserai_core.ownership import asked_for
+from caravanserai_core.questions import value_of
 from caravanserai_core.quoting import code, one_line, quoted
 
 if TYPE_CHECKING:
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
 
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph.migrations import Step
+    from caravanserai_core.ledger import Question
     from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
-
-_PAUSED: Final = "__interrupt__"
 
 _QUESTION: Final = re.compile("[0-9a-f]{32}")
 
@@ -56,50 +57,7 @@ class _Start(NamedTuple):
 
     value: Any
     call: str | None
-    pause: _Pause | None = None
-
-
-class _Pause(NamedTuple):
-    """A question that stands open, told again in the forms of LangGraph (1.2.24).
-
-    Attributes:
-        values: the graph's output.
-        asked: the interrupts.
-    """
-
-    values: Any
-    asked: tuple[Interrupt, ...]
-
-    def result(self, options: Mapping[str, Any]) -> Any:
-        """Return what `invoke` returns."""
-        if options.get("stream_mode", "values") != "values":
-            return list(self.parts(options, "values"))
-        if options.get("version") == "v2":
-            return GraphOutput(value=self.values, interrupts=self.asked)
-        return {**self._told(), _PAUSED: list(self.asked)}
-
-    def parts(self, options: Mapping[str, Any], default: Any) -> Iterator[Any]:
-        """Yield what `stream` yields at the pause; other modes than these two tell nothing."""
-        modes = options.get("stream_mode") or default
-        several = not isinstance(modes, str)
-        wanted = set(modes) if several else {modes}
-        for mode in ("updates", "values"):
-            if mode not in wanted:
-                continue
-            data = {_PAUSED: self.asked}
-            if options.get("version") == "v2":
-                part: dict[str, Any] = {"type": mode, "ns": (), "data": data}
-                if mode == "values":
-                    part |= {"data": self.values, "interrupts": self.asked}
-                yield part
-                continue
-            if mode == "values":
-                data = {**self._told(), **data}
-            names = (*([()] if options.get("subgraphs") else []), *([mode] if several else []))
-            yield (*names, data) if names else data
-
-    def _told(self) -> dict[str, Any]:
-        return self.values if isinstance(self.values, dict) else {}
+    pause: Pause | None = None
 
 
 def resumable_graph(
@@ -362,25 +320,58 @@ class ResumableGraph:
             # LangGraph gives the result in whatever form it is asked for, and runs nothing.
             return _Start(None, None)
         asked = state.interrupts
-        answer, before = thread.answer(self._saver.schema) if asked else ("none", None)
-        if answer == "given" and said is not None and not _same(said, before):
+        if not asked:
+            # An answer where nothing is asked was given before a crash, and used: were it given
+            # to LangGraph again, it would be the answer to whatever is asked next.
+            return _Start(None, call)
+        answered = self._answered(asked, said)
+        if answered is None:
+            return _Start(value, call)  # LangGraph says what is wrong with it
+        if not answered:
+            return _Start(None, call, Pause(self._output(state.values), asked))
+        return _Start(None, call)
+
+    def _answered(self, asked: Sequence[Interrupt], said: Any) -> bool | None:
+        """Record an answer before the node sees it; say whether anything asked has one now.
+
+        Returns:
+            None where it cannot be told which question is answered.
+
+        Raises:
+            InputChanged: it is another answer than the one that is recorded.
+        """
+        people = self._saver.thread(self.run_id).people
+        known = people.of(asked)
+        if len(known) < len(asked):
+            people.ask_again(asked, self._saver.schema)
+            known = people.of(asked)
+        given = [name for name, question in known.items() if question.answer is not None]
+        opened = [name for name in known if name not in given]
+        if said is None:
+            return bool(given)
+        if _names_questions(said):
+            for name, answer in said.items():
+                if name in opened:
+                    people.answer(known[name].id, answer)
+                elif name in given:
+                    self._refuse_other(known[name], answer)
+            return bool(given) or any(name in opened for name in said)
+        if len(opened) > 1:
+            return None
+        if opened:
+            people.answer(known[opened[0]].id, said)
+        elif len(given) == 1:
+            self._refuse_other(known[given[0]], said)
+        return True
+
+    def _refuse_other(self, question: Question, said: Any) -> None:
+        before = value_of(question)[0]
+        if not _same(said, before):
             raise InputChanged(
                 f"run {one_line(self.run_id)} was answered already, with {value_text(before)}, and "
                 f"is now answered {value_text(said)}. The first answer stands: start the job as "
                 "before."
             )
-        if answer == "used":
-            thread.put_answer(None, self._saver.schema)
-        elif asked and said is not None and answer == "none":
-            if len(asked) > 1 or _names_questions(said):
-                return _Start(value, call)
-            # On disk before the node sees it: LangGraph stores it while the node already runs.
-            thread.put_answer(said, self._saver.schema)
-        elif asked and answer == "none":
-            return _Start(None, call, _Pause(self._output(state.values), asked))
-        # An answer where nothing is asked was given before a crash, and used: were it given to
-        # LangGraph again, it would be the answer to whatever is asked next.
-        return _Start(None, call)
 
     def _newest(self) -> Loaded | None:
         return self._saver.thread(self.run_id).newest("", self._saver.schema)

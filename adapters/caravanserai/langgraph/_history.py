@@ -268,6 +268,7 @@ def _remove(thread: Thread, going: set[tuple[str, str]]) -> None:
     with thread.lock:
         thread.run.compact(keep)
         thread.forget()
+        thread.people.forget(going)
 
 
 def copy(store: Store, source: str, target: str) -> None:

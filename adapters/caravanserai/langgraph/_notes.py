@@ -15,8 +15,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import orjson
-
 from caravanserai.langgraph._words import (
     call_text,
     counted,
@@ -31,8 +29,9 @@ from caravanserai.langgraph._words import (
     text_of,
     value_text,
 )
+from caravanserai_core.errors import WaitingForPerson
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import code, fenced, quoted
+from caravanserai_core.quoting import code, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -403,17 +402,20 @@ class Stop(NamedTuple):
         )
 
 
-def stopped_line(record_note: Any) -> str:
-    """Return the line of a pause or an error for "so far", from its note as JSON."""
+def stopped_line(record_note: Any, asked: Iterable[str] = ()) -> str:
+    """Return the line of a pause or an error for "so far".
+
+    Args:
+        record_note: its note as JSON.
+        asked: what is asked, the text of each question.
+    """
     summary = record_note.get("summary", "") if isinstance(record_note, dict) else str(record_note)
-    told, _, asked = summary.partition("\n\n")
-    told = told.removeprefix("**Waiting for a person.** ").replace("**", "").rstrip(":.")
-    question = _ASKED.match(asked)
-    return shortened(sentence(f"{told}: {quote(question[1])}" if question else told))
+    told = summary.partition(". The run can wait")[0].replace("**", "").rstrip(":.")
+    texts = [quote(text.strip("\n").partition("\n")[0]) for text in asked]
+    return shortened(sentence(f"{told}: {listed(texts)}" if texts else told))
 
 
 _BOLD: Final = re.compile(r"^\*\*[^*]+\*\* ")
-_ASKED: Final = re.compile(r"`{3,}text\n(.*)")
 
 
 def lines_of(record_note: Any) -> list[str]:
@@ -426,49 +428,25 @@ def lines_of(record_note: Any) -> list[str]:
 
 
 def pause_note(stop: Stop) -> Note:
-    """Tell what a graph waits for: the values that its nodes passed to `interrupt`."""
+    """Tell where a graph waits; what it asks stands in the sections of all notes."""
     waiting = questions(stop.writes)
     nodes = [node for write in waiting if (node := node_of(write.path, stop.tasks))]
     who = f"Node {counted(nodes)}" if nodes else "The graph"
-    values = {
-        getattr(item, "id", index): getattr(item, "value", item)
-        for index, write in enumerate(waiting)
-        for item in (write.value if isinstance(write.value, (list, tuple)) else [write.value])
-    }
-    asked = "\n\n".join(_question(value) for value in values.values())
     one = len(waiting) < 2
-    story = f"{who} {'stopped and asks' if one else 'stopped and ask'} before going on"
+    story = (
+        f"{who} {'stopped and asks before it goes' if one else 'stopped and ask before they go'}"
+    )
     does = "it does" if one else "they do"
     again = (
         f"{who} {'starts' if one else 'start'} again **from the first line**: what {does} before "
         f"the question, {does} twice."
     )
     return stop.note(
-        f"**Waiting for a person.** {inside(stop.ns, story)}:\n\n{asked}",
-        ["A person answers: invoke the graph again with `Command(resume=…)`.", again],
+        f"{inside(stop.ns, story)} on. The run can wait as long as you like; no process has to "
+        "stay alive.",
+        ["A person answers.", again],
         nodes,
     )
-
-
-def _question(value: Any) -> str:
-    if isinstance(value, Mapping):
-        text = "\n".join(f"{key}: {_told(item)}" for key, item in value.items())
-    else:
-        text = _told(value)
-    return fenced(text, 2000)
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        pass
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001  # a program's own method, or an integer too long for `str`
-        return type(value).__name__
 
 
 def error_note(stop: Stop) -> Note:
@@ -476,6 +454,12 @@ def error_note(stop: Stop) -> Note:
     failed = [write for write in stop.writes if write.channel == "__error__"][-1:]
     node = node_of(failed[0].path, stop.tasks) if failed else ""
     who = f"Node {code(node)}" if node else "A task"
+    if failed and isinstance(failed[0].value, WaitingForPerson):
+        return stop.note(
+            f"{inside(stop.ns, who)} stopped and waits for a person. No process has to stay alive.",
+            ["A person answers.", f"{who} runs again; steps under `once` return what they did."],
+            [node] if node else [],
+        )
     return stop.note(
         f"**{inside(stop.ns, who)} failed:** {_error_text(failed)}.",
         [f"{who} runs again: invoke the graph with `None`, or start the job as before."],

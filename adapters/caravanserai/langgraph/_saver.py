@@ -9,6 +9,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from caravanserai.langgraph import _history, _types
@@ -32,6 +33,7 @@ from caravanserai.langgraph._stored import Loaded
 from caravanserai.langgraph._thread import Thread, part, thread_for
 from caravanserai_core.errors import UsageError
 from caravanserai_core.pipeline import Started
+from caravanserai_core.run import find_step_with
 from caravanserai_core.schema import FIRST, declared
 from caravanserai_core.stores import open_store
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     )
 
     from caravanserai.langgraph.migrations import Step
+    from caravanserai_core.doing import Doing
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.stores import Store
 
@@ -97,6 +100,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__()
         _types.register()
+        find_step_with(_step)
         self.store = open_store(store)
         self.schema = declared(schema, migrations) or FIRST
         self._metadata_keys = frozenset(metadata_keys)
@@ -155,11 +159,12 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     def _load(self, target: Target) -> Loaded | None:
         thread = self.thread(target.run_id)
         if target.checkpoint_id is None:
-            return thread.newest(target.ns, self.schema)
-        loaded = thread.at(target.ns, target.checkpoint_id, self.schema)
-        if loaded is not None:
-            thread.branch(target.ns, target.checkpoint_id)
-        return loaded
+            loaded = thread.newest(target.ns, self.schema)
+        else:
+            loaded = thread.at(target.ns, target.checkpoint_id, self.schema)
+            if loaded is not None:
+                thread.branch(target.ns, target.checkpoint_id)
+        return None if loaded is None else thread.answered(target.ns, loaded, self.schema)
 
     def _begin(
         self,
@@ -381,11 +386,11 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target, thread = self._for_writes(config, task_id)
         assert target.checkpoint_id is not None
         with kept_by(self._invocations.opened()):
-            waiting = thread.put_writes(
+            waiting, asking = thread.put_writes(
                 target.ns, target.checkpoint_id, writes, task_id, task_path, self.schema
             )
             patience = self._patience(config, thread, target, writes, task_id)
-            self._land(target, thread, writes, waiting, patience, sync=True)
+            self._land(target, thread, writes, waiting, asking, patience, sync=True)
 
     async def aput_writes(
         self,
@@ -399,7 +404,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         ns, checkpoint_id = target.ns, target.checkpoint_id
         invocation = self._invocations.opened()
         with kept_by(invocation):
-            waiting = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path, self.schema)
+            waiting, asking = thread.put_writes(
+                ns, checkpoint_id, writes, task_id, task_path, self.schema
+            )
         if invocation is not None:
             invocation.check()
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
@@ -409,7 +416,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
         def finish() -> int:
             with kept_by(invocation):
-                return self._land(target, thread, writes, waiting, patience, sync=not lazy)
+                return self._land(target, thread, writes, waiting, asking, patience, sync=not lazy)
 
         work = Started(finish)
         if lazy and not lingers:
@@ -434,12 +441,15 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         thread: Thread,
         writes: Sequence[tuple[str, Any]],
         waiting: Waiting,
+        asking: Queued | None,
         patience: float,
         *,
         sync: bool,
     ) -> int:
         """See to it that writes stand in the journal; returns the seq of their record."""
         try:
+            if asking is not None:
+                asking.result()
             if self._pause(target, thread, writes):
                 return waiting.piece.seq
         except BaseException:
@@ -521,6 +531,16 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WaypointSaver:
         return copy.copy(self)
+
+
+def _step() -> tuple[object, Doing] | None:
+    """Return the node that the calling code is in, and the run of its thread; see `current_run`."""
+    configurable = (var_child_runnable_config.get() or {}).get("configurable") or {}
+    saver = configurable.get("__pregel_checkpointer")
+    node = configurable.get("__pregel_scratchpad")
+    if node is None or not isinstance(saver, WaypointSaver):
+        return None
+    return node, saver.thread(run_of(configurable["thread_id"])).run.inside
 
 
 def _is_replay(config: RunnableConfig, before: RunnableConfig | None, limit: int | None) -> bool:

@@ -12,13 +12,16 @@ from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _migrating, _notes
 from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
-from caravanserai.langgraph._invocations import NULL_TASK, kept_by
+from caravanserai.langgraph._invocations import kept_by
 from caravanserai.langgraph._notes import PLACES, Step, Write
+from caravanserai.langgraph._people import People, asked_in
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import Loaded, StoredThread
 from caravanserai_core import reading
+from caravanserai_core.effects import afresh
 from caravanserai_core.errors import Conflict, SecretFound, UnserialisableState
 from caravanserai_core.notes import Note
+from caravanserai_core.pending import from_json
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
 from caravanserai_core.schema import FIRST, check, schema_of
@@ -88,6 +91,7 @@ class Thread(StoredThread):
         self._fresh_after = 0
         self._flight = threading.Condition()
         self._flying: dict[tuple[str, str], int] = {}
+        self.people = People(self)
 
     # ------------------------------------------------------------------ reading
 
@@ -121,6 +125,15 @@ class Thread(StoredThread):
                 self._learn(ns, loaded, wanted.number)
                 return loaded
         raise Conflict(f"thread {one_line(self.run.run_id)} is rewritten all the time")
+
+    def answered(self, ns: str, loaded: Loaded, wanted: Schema = FIRST) -> Loaded:
+        """Return a checkpoint with what people answered since; see `People.delivered`."""
+        writes, lines = self.people.delivered(ns, loaded, wanted)
+        if lines:
+            with self.lock:
+                told = self._told.setdefault((ns, loaded.stored.id), _Told([], {}))
+                told.lines.update({name: ("", line) for name, line in lines.items()})
+        return loaded._replace(writes=writes)
 
     def branch(self, ns: str, checkpoint_id: str) -> None:
         """Note that a checkpoint was read on purpose."""
@@ -157,6 +170,7 @@ class Thread(StoredThread):
         """
         if not self.run.exists:
             self.run.begin(_notes.untold(lambda: _notes.goal_of(value), None))
+        self.run.turn(afresh)
         with self.lock:
             self.index.catch_up()
             after = max(self.index.waypoints, default=0)
@@ -165,46 +179,6 @@ class Thread(StoredThread):
         entry.result(0, sync=True)
         self._fresh_after = after
         self._so_far.clear()
-
-    def answer(self, wanted: Schema = FIRST) -> tuple[str, Any]:
-        """Say what became of the answer to what the main namespace asked, and what it was.
-
-        Returns:
-            "none": it stands open. "given": an answer stands in the journal, and the process was
-            killed before the node that asked came to its end. "used": the same, and a subgraph
-            has gone on since, perhaps with that answer; or it was taken back for that reason.
-        """
-        loaded = self.newest("", wanted)
-        if loaded is None:
-            return "none", None
-        answered = 0
-        given: Any = None
-        for record in self.records_of("", loaded.stored.id):
-            writes = dict(reading.data_of(record, loaded.recorded, lenient=True))
-            if "__interrupt__" in writes:
-                answered = 0
-            elif record.head["meta"]["task"] == NULL_TASK and "__resume__" in writes:
-                answered, given = record.seq, writes["__resume__"]
-        if not answered:
-            return "none", None
-        with self.lock:
-            news = [record for record in self.index.waypoints.values() if record.seq > answered]
-        # A pause of a subgraph too: it got as far as its next question with that answer.
-        went_on = any(record.lane for record in news)
-        return ("used" if given is None or went_on else "given"), given
-
-    def put_answer(self, value: Any, wanted: Schema = FIRST) -> None:
-        """Write down an answer to what the main namespace asked; None takes it back.
-
-        An answer that was used must not stay: of all savers, LangGraph 1.2.24 gives it to the next
-        `interrupt` of the same checkpoint as well.
-        """
-        loaded = self.newest("", wanted)
-        if loaded is None:
-            return
-        writes = [("__resume__", value)]
-        waiting = self.put_writes("", loaded.stored.id, writes, NULL_TASK, "", wanted)
-        waiting.result(0, sync=True)
 
     def forget(self) -> None:
         """Forget what is known of the thread: it was rewritten or deleted."""
@@ -224,6 +198,7 @@ class Thread(StoredThread):
         return known is not None and "counters_since_delta_snapshot" in known.meta["metadata"]
 
     def _learn(self, ns: str, loaded: Loaded, schema: int) -> None:
+        self.people.learn(loaded)
         with self.lock:
             known = self._known.get(ns)
             if known is not None and known.id == loaded.stored.id and known.schema == schema:
@@ -296,6 +271,7 @@ class Thread(StoredThread):
             if invocation is not None:
                 invocation.check()
             try:
+                self.people.withdraw(self.run.journal, ns)
                 return write()
             except Conflict as error:
                 if self.run.store.recent(self.run.run_id) is None:
@@ -394,8 +370,12 @@ class Thread(StoredThread):
         task: str,
         path: str,
         schema: Schema = FIRST,
-    ) -> Waiting:
-        """Encode the writes of a task; the next record of the thread takes them along."""
+    ) -> tuple[Waiting, Queued | None]:
+        """Encode the writes of a task; the next record of the thread takes them along.
+
+        Returns:
+            What waits for that; and where they ask a person, or bring an answer, what records it.
+        """
         key = (ns, checkpoint_id)
         with self._flight:
             self._flying[key] = self._flying.get(key, 0) + 1
@@ -421,6 +401,7 @@ class Thread(StoredThread):
                 self._told.move_to_end(key)
                 if len(self._told) > _MOST_TOLD:
                     self._told.popitem(last=False)
+                asking = self.people.heed(ns, checkpoint_id, told, tasks)
         except UnserialisableState as error:
             raise _by_channel(error, writes) from None
         finally:
@@ -429,7 +410,7 @@ class Thread(StoredThread):
                 if left:
                     self._flying[key] = left
                 self._flight.notify_all()
-        return waiting
+        return waiting, asking
 
     def wait_for_writes(self, ns: str, checkpoint_id: str | None) -> None:
         """Wait until the writes of a checkpoint's tasks have their place in front of its child.
@@ -457,7 +438,7 @@ class Thread(StoredThread):
             note = _notes.untold(lambda: tell(stop), Note(f"**The graph stopped:** {kind}."))
             meta = {**known.meta, "pause": kind}
             lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
-            lines.append(_notes.stopped_line(note.to_json()))
+            lines.append(_notes.stopped_line(note.to_json(), asked_in(writes)))
             return self.run.repeat(note, lane=ns, meta=meta)
 
 
@@ -490,7 +471,9 @@ def part(store: Store, run_id: str) -> None:
 def _lines_of(record: Record) -> list[str]:
     note = record.head.get("note", "")
     if is_pause(record) and isinstance(note, dict):
-        return [*note.get("so_far", ()), _notes.stopped_line(note)]
+        asked = from_json(record.head.get("pending")).questions
+        line = _notes.stopped_line(note, [question.text for question in asked])
+        return [*note.get("so_far", ()), line]
     return _notes.lines_of(note)
 
 

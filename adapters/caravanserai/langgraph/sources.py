@@ -30,9 +30,13 @@ def sqlite(address: str, trust: Sequence[str] = ()) -> Iterator[Source]:
 
     Raises:
         ProgramNotFound: there is no such file.
-        UsageError: it is no database of LangGraph.
+        UsageError: it is no database of LangGraph, or the address has two slashes.
         ImportError: langgraph or langgraph-checkpoint-sqlite is not installed.
     """
+    _, there, written = address.partition(":///")
+    if not there:
+        name = address.partition("://")[2] or "threads.db"
+        raise UsageError(f"a SQLite file is named with three slashes: sqlite:///{name}")
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
     except ModuleNotFoundError as error:
@@ -45,7 +49,7 @@ def sqlite(address: str, trust: Sequence[str] = ()) -> Iterator[Source]:
         ) from None
     from caravanserai.langgraph._copying import Exact, Threads
 
-    path = unquote(address.partition(":///")[2])
+    path = unquote(written)
     if not Path(path).is_file():
         raise ProgramNotFound(f"there is no file {path!r}, so there is nothing to copy")
     uri = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
