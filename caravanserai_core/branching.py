@@ -77,7 +77,8 @@ def _until(records: list[Record], number: int) -> list[Record]:
 
 def _without_questions(head: dict[str, Any]) -> None:
     """Let a record say nothing of questions that were open: the new run does not have them."""
-    head.pop("waits", None)
+    for name in ("waits", "used"):
+        head.pop(name, None)
     pending = head.pop("pending", None)
     if isinstance(pending, dict):
         left = {name: items for name, items in pending.items() if name != "questions"}

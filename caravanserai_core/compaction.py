@@ -238,6 +238,7 @@ class _Copied:
         newest: line of its newest waypoint in the new journal, or None.
         head: number and time of that waypoint.
         stays: the newest waypoint of the old journal stays; so do its entries.
+        used: questions whose answers were used by the waypoints since the newest that stays.
     """
 
     def __init__(self) -> None:
@@ -247,6 +248,7 @@ class _Copied:
         self.newest: int | None = None
         self.head: tuple[int, str] = (0, "")
         self.stays = True
+        self.used: list[str] = []
         # By number, since the last full record: whether the state holds tags, and the records
         # that the copy is rebuilt from.
         self.tagged: dict[int, bool] = {}
@@ -342,9 +344,13 @@ class _Rewrite:
         lane.chain[number] = 0 if record.full else lane.chain.get(base or 0, 0) + 1
         lane.stays = self._keep(record) is not False
         lane.whole = lane.stays and (record.full or lane.whole)
+        # An answer that a waypoint used stays used where that waypoint goes.
+        lane.used += record.head.get("used", ())
         if not lane.stays:
             self.removed += 1
             return
+        if lane.used:
+            record.head["used"], lane.used = lane.used, []
         self._last = number
         limit = self._target.max_chain
         if limit is not None and lane.chain[number] > limit:

@@ -103,7 +103,7 @@ class Doing(Work):
 
         A task that is cancelled inside of `fn` leaves the step uncertain.
         """
-        step = effects.step_of(label, fn, args, key)
+        step = effects.step_of(label, fn, args, key, awaits=True)
         return await effects.aonce(self._journal, step, lambda: fn(*args), on_uncertain)
 
     def ask(
@@ -120,7 +120,7 @@ class Doing(Work):
         """Return a person's answer, or record the question and raise `WaitingForPerson`.
 
         Nothing waits: the program ends, somebody answers (`caravanserai answer`, `answer`), and the
-        next start returns the answer here. It is returned to the same call until the next waypoint;
+        next start returns the answer here. The next waypoint of the process that got it uses it up:
         after that the same text is a new question.
 
         Args:
@@ -144,7 +144,10 @@ class Doing(Work):
         question = questions.wanted(
             text, options=options, key=key, payload=payload, expires=expires
         )
-        return questions.ask(self._journal, question, schema=answer_schema, default=default)
+        journal = self._journal
+        name, said = questions.ask(journal, question, schema=answer_schema, default=default)
+        questions.give(journal, name)
+        return said
 
     async def aask(
         self,
@@ -162,11 +165,13 @@ class Doing(Work):
             text, options=options, key=key, payload=payload, expires=expires
         )
         journal = self._journal
-        return await wait_for(
+        name, said = await wait_for(
             in_thread(
                 lambda: questions.ask(journal, question, schema=answer_schema, default=default)
             )
         )
+        questions.give(journal, name)  # not where the task that asks was cancelled meanwhile
+        return said
 
     def afresh(self) -> None:
         """Begin a fresh pass: steps and answers recorded before it do not count any more."""

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from caravanserai_core import codec, questions
+from caravanserai_core.calls import briefly
 from caravanserai_core.errors import (
     CaravanseraiError,
     EffectStopped,
@@ -30,6 +31,7 @@ from caravanserai_core.errors import (
     WaitingForPerson,
 )
 from caravanserai_core.meta import check_text
+from caravanserai_core.pending import after_stop, begun, called, when
 from caravanserai_core.quoting import error_text, one_line, quoted
 from caravanserai_core.stores.owners import host_name
 from caravanserai_core.threads import in_thread, wait_for
@@ -47,8 +49,8 @@ _log = logging.getLogger("caravanserai")
 _PATIENCE = 5.0
 """Seconds of waiting before it is said for whom: it may be a step that waits for its own thread."""
 _OPTIONS = ["happened", "rerun", "stop"]
-_OF = 100
-"""Most characters that are kept of a step's key for people."""
+_CALL = 80
+"""Most characters that are kept of how a step was called, with its label."""
 _ENDED = {"result", "error", "paused"}
 _UNSLUGGED = re.compile(r"[^A-Za-z0-9._]+")
 
@@ -59,7 +61,7 @@ class Step(NamedTuple):
     Attributes:
         name: its label, and the digest of its key or "".
         arguments: digest of its arguments, or "" where they cannot be compared.
-        of: its key as people read it, or "".
+        of: its key as people read it, else its arguments; or "".
     """
 
     name: tuple[str, str]
@@ -69,8 +71,12 @@ class Step(NamedTuple):
     @property
     def told(self) -> str:
         """What errors call it."""
-        label = repr(one_line(self.name[0], 60))
-        return f"{label} for {quoted(self.of, _OF)}" if self.of else label
+        return repr(one_line(self.name[0], 60)) if not self.of else f"'{self.call}'"
+
+    @property
+    def call(self) -> str:
+        """How it is called."""
+        return called(self.name[0], self.of)
 
 
 class Flight:
@@ -105,15 +111,26 @@ _flights: weakref.WeakKeyDictionary[Journal, dict[tuple[str, str], Flight]] = (
 _running: ContextVar[tuple[Flight, ...]] = ContextVar("caravanserai_once", default=())
 
 
-def step_of(label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: object) -> Step:
+def step_of(
+    label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: object, *, awaits: bool = False
+) -> Step:
     """Tell a step from all others.
 
+    Args:
+        label: its name.
+        fn: what it does.
+        args: its arguments.
+        key: what it is about, or None.
+        awaits: whether what `fn` returns is awaited.
+
     Raises:
-        UsageError: it cannot be told without a key: a lambda, or arguments that cannot be kept.
+        UsageError: `fn` is no function, or one that would have to be awaited; or the step cannot
+            be told without a key: a lambda, or arguments that cannot be kept.
     """
     check_text("a step", label)
     if not label.strip():
         raise UsageError("a step is named by a text of at least one word")
+    _check_function(label, fn, awaits=awaits)
     digest = "" if key is None else questions.digest_of(key, "key=")
     if not digest and getattr(fn, "__name__", "") == "<lambda>":
         raise UsageError(
@@ -126,12 +143,29 @@ def step_of(label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: obje
         if not digest:
             raise UsageError(f"once({one_line(label, 60)!r}): {error}. Give key=.") from None
         arguments = ""
-    return Step((label, digest), arguments, "" if key is None else _of(key))
+    room = max(_CALL // 4, _CALL - len(label) - 2)
+    return Step((label, digest), arguments, briefly(args if key is None else [key], room))
 
 
-def _of(key: object) -> str:
-    text = key if isinstance(key, str) else codec.encode(key).data.decode()
-    return one_line(text, _OF)
+def _check_function(label: str, fn: object, *, awaits: bool) -> None:
+    name = one_line(label, 60)
+    if inspect.isawaitable(fn):
+        if inspect.iscoroutine(fn):
+            fn.close()  # nothing of it ran
+        raise UsageError(
+            f"a step takes a function and its arguments, not the coroutine that a call of it "
+            f"returns: `await aonce({name!r}, fn, …)`. Nothing was run or recorded."
+        )
+    if not callable(fn):
+        raise UsageError(
+            f"once({name!r}) takes a function and its arguments, not what a call of it returned"
+        )
+    asynchronous = map(inspect.iscoroutinefunction, (fn, getattr(fn, "__call__", None)))  # noqa: B004
+    if not awaits and any(asynchronous):
+        raise UsageError(
+            f"once({name!r}) is given an async function, and does not wait for it. Use "
+            f"`await aonce({name!r}, …)`. Nothing was run or recorded."
+        )
 
 
 # ---------------------------------------------------------------------- running
@@ -312,7 +346,7 @@ def _check_arguments(journal: Journal, known: Effect, step: Step) -> None:
     before = known.head.get("arguments", "")
     if before and step.arguments and before != step.arguments:
         label = one_line(step.name[0], 60)
-        keyed = f" with the key {quoted(step.of, _OF)}" if step.of else ""
+        keyed = f" with the key {quoted(step.of, _CALL)}" if step.name[1] else ""
         raise OnceKeyReused(
             f"run {one_line(journal.run_id)}: once({label!r}){keyed} was called with other "
             "arguments before. Nothing was run. Give key= that differs for each (the address of "
@@ -379,12 +413,13 @@ def _joined(parts: list[str]) -> bytes:
 def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertain) -> _Done | None:
     """Decide about a step that began and has no end: (a value), run it again (None), or raise."""
     label, key = name = mine.step.name
+    since = begun(known.records[0].head)
     question = questions.wanted(
-        _asking(known),
+        _asking(known, f"{label} began"),
         options=_OPTIONS,
         key=["once", label, key, known.attempt, journal.ledger.passes],
         about=name,
-        shown=_asking(known, mine.step.of),
+        shown=_asking(known, f"{mine.step.call} began {when(since.time)}"),
     )
     found = questions.find(journal, question)
     if found is not None and found.answer is not None:
@@ -393,7 +428,7 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
             raise EffectStopped(
                 f"run {one_line(journal.run_id)}: {found.id} was answered stop: "
                 f"{mine.step.told} is not run again, and the run ends here, at each start. "
-                "again(…) begins a fresh pass.",
+                f"{after_stop(journal.run_id)}",
                 label=label,
             )
         if said == "happened":
@@ -414,20 +449,17 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         mine.attempt = known.attempt
         _add(journal, mine, {"what": "uncertain"})
     raise EffectUncertain(
-        f"run {one_line(journal.run_id)}: {mine.step.told} began at "
-        f"{str(known.records[0].head.get('time'))[:19]}+00:00 and never reported back. It may have "
+        f"run {one_line(journal.run_id)}: {mine.step.told} began {when(since.time)} (process "
+        f"{since.pid} on {one_line(since.host, 60)}) and never reported back. It may have "
         'happened. Look, then run with on_uncertain="ask" or "rerun".',
         label=label,
     )
 
 
-def _asking(known: Effect, of: str = "") -> str:
-    label = one_line(str(known.records[0].head.get("label")), 80)
-    if of:
-        label += f" ({one_line(of, _OF)})"
+def _asking(known: Effect, told: str) -> str:
     if known.what == "unrecorded":
-        return f"{label} ran, and its result could not be kept. How is the run to go on?"
-    return f"{label} began and never reported back. Did it happen?"
+        return f"{told}, ended, and its result could not be kept. How is the run to go on?"
+    return f"{told} and never reported back. Did it happen?"
 
 
 def _add(journal: Journal, mine: Flight, fields: dict[str, Any], body: bytes = b"") -> None:

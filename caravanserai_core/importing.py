@@ -51,7 +51,7 @@ def refuse_work(run_id: str) -> None:
     """
     if _Looking.module is not None:
         _Looking.refused = (
-            f"to import {_Looking.module} would work on the run {one_line(run_id)}, which is not what an "
-            'import may do: put the call under `if __name__ == "__main__":`. Nothing was written.'
+            f"importing {_Looking.module} would work on the run {one_line(run_id)}: in its source, "
+            'put the call under `if __name__ == "__main__":`. Nothing was written.'
         )
         raise UsageError(_Looking.refused)

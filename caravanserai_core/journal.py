@@ -145,6 +145,7 @@ class Journal(Appending):
             before = None if head is None else self._shadow_of(head)
             note = derive(before, prepared.node)
         told = note = note.redacted()
+        used: list[str] = []
         goal = None if self.goal is None else redact(self.goal)
         pending = NOTHING
         patch, kept = None, prepared.node
@@ -166,7 +167,7 @@ class Journal(Appending):
         digest = body_digest(body)
 
         def seal(tail: Tail | None, news: list[Record] | None) -> Sealed:
-            nonlocal told, pending, patch, body, digest
+            nonlocal told, pending, patch, body, digest, used
             self._check_news(news, lane)
             told = note.with_decided(self._remarks.get(lane, ())).with_goal(goal)
             parent = self._lanes.get(lane)
@@ -193,6 +194,10 @@ class Journal(Appending):
                 fields["meta"] = meta
             if again is not None:
                 fields["repeats"] = True
+            elif lane in self.given:
+                used = self.ledger.unused(self.given[lane])
+                if used:
+                    fields["used"] = used
             number = self._newest + 1
             fields["note"] = told.to_json()
             pending = self.behind([piece.record(0, 0).head for piece in pieces])[1].at_waypoint()
@@ -235,11 +240,11 @@ class Journal(Appending):
         written.time, written.searched = stamp, prepared.searched
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
+        self.given.get(lane, set()).difference_update(used)
         self._finish = None
         self._pending = pending.told()
         if self._ledger is not None:
-            point = {"kind": "waypoint", "seq": appended.tail.seq, "lane": lane}
-            point["repeats"] = again is not None
+            point = {"kind": "waypoint", "seq": appended.tail.seq, "lane": lane, "used": used}
             self._ledger.take(Record(point, None, "", None))
         if lane == "":
             self._shown, self._shown_pending = (number, stamp, told), pending

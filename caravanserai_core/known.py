@@ -6,6 +6,7 @@ each of the three classes builds on the one before, so that a save reaches all o
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import compaction, reading, survey
@@ -15,7 +16,7 @@ from caravanserai_core.lease import Lease
 from caravanserai_core.ledger import MARKS, Ledger
 from caravanserai_core.notes import Note, Place, foot, render
 from caravanserai_core.opening import writer
-from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of
+from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of, when
 from caravanserai_core.quoting import one_line
 from caravanserai_core.redact import redact_fields
 from caravanserai_core.schema import FIRST, schema_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from caravanserai_core.compaction import Heads
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Recent, Store, Tail
+
+_log = logging.getLogger("caravanserai")
 
 _LIVE_LINES = 20
 """Most lines of "Since then" in the live note."""
@@ -55,6 +58,8 @@ class Known:
         program: the function that the program runs, `module:name`, likewise.
         schema: what the program declared of its states.
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
+        given: by lane, the ids of questions whose answers the program has got; its next waypoint
+            there uses them up.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -68,6 +73,7 @@ class Known:
         self._told_schema = False
         self.turns = Turns()
         self.lease = Lease(store, run_id)
+        self.given: dict[str, set[str]] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -137,6 +143,7 @@ class Known:
         if found is not None and self._known and found.tail == self._tail:
             return found
         lanes = self._lanes if self._tail is not None else {}
+        run = self._run
         self._forget()
         self._known = True
         self._legacy = self.store.legacy(self.run_id)
@@ -150,6 +157,8 @@ class Known:
         self._opening, self._opened = found.opening.body, found.opening.seq
         self._segment = found.opening.place
         self._run = compaction.identity(found.opening)
+        if run != self._run:
+            self.given.clear()  # those of another run of this name
         self._generation = compaction.generation(found.opening)
         first = reading.opening(found.opening)
         self.adapter, self.goal, self.framework = first.adapter, first.goal, first.framework
@@ -439,7 +448,9 @@ def said(head: dict[str, Any]) -> str | None:
     if head["kind"] != "finish":
         say = head.get("say")
         return say if isinstance(say, str) else None
-    at = f"{head['time'][11:19]} UTC"
     if head.get("outcome") == "failed":
+        at = when(head["time"])
+        if head.get("stopped"):
+            return f"a person's answer ended the run at {at}: {head.get('error', '')}"
         return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
-    return f"the run finished at {at}."
+    return f"the run finished at {head['time'][11:19]} UTC."

@@ -13,6 +13,7 @@ from caravanserai_core.pending import named
 from caravanserai_core.records import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from caravanserai_core.stores.base import Store
@@ -62,7 +63,7 @@ class Question:
 
     Attributes:
         record: what was asked.
-        state: open, answered, spent (a waypoint followed the answer) or withdrawn.
+        state: open, answered, spent (a waypoint used the answer) or withdrawn.
         answer: the record of its answer, or None.
     """
 
@@ -157,8 +158,8 @@ class Ledger:
             question = self.questions.get(str(record.head.get("question")))
             if question is not None:
                 self._close(question)
-        elif kind == "waypoint" and not record.head.get("repeats"):
-            self._spend(record.lane)
+        elif kind == "waypoint" and record.head.get("used"):
+            self._spend(record.head["used"])
         elif kind == "finish" and record.head.get("outcome") == "finished":
             for question in self.questions.values():
                 self._close(question)
@@ -223,14 +224,12 @@ class Ledger:
         if question.state == "open":
             question.state = "answered"
 
-    def _spend(self, lane: str) -> None:
-        """An answer that a waypoint follows was used: the same text is a new question."""
-        for where, name in list(self.asked.items()):
-            question = self.questions[name]
-            about = question.record.head.get("about")
-            if where.lane == lane and question.state == "answered" and not about:
-                question.state = "spent"
-                del self.asked[where]
+    def _spend(self, used: object) -> None:
+        """Answers that were given out before a waypoint are used: the same is a new question."""
+        for name in used if isinstance(used, list) else ():
+            question = self.questions.get(str(name))
+            if question is not None and question.state == "answered":
+                self._close(question)
 
     def _close(self, question: Question) -> None:
         """Take a question back; an answer that it had stays known."""
@@ -250,10 +249,10 @@ class Ledger:
         found = self.asked.get(where)
         return None if found is None else self.questions[found]
 
-    @property
-    def began(self) -> int:
-        """Number of the record with which this pass began, or 0."""
-        return 0 if self._fresh is None else self._fresh.seq
+    def unused(self, names: Iterable[str]) -> list[str]:
+        """Return those of some questions whose answers no waypoint has used yet, sorted."""
+        known = self.questions
+        return sorted(n for n in list(names) if n in known and known[n].state == "answered")
 
     @property
     def empty(self) -> bool:

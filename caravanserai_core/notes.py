@@ -82,6 +82,8 @@ class Note:
         so_far: what earlier waypoints did, an item each; the newest ten are shown.
         goal: what the run is for.
 
+    Where there are items, one text is one item, and None is none.
+
     Foreign text (of a model, a tool, a user) belongs in `caravanserai_core.quoting.quoted`.
     """
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _LISTED = 10
 """Most steps that a note lists; the journal has them all."""
 _ABOUT_EFFECT = (
-    "`happened` goes on without running it again; add `--result` with what it returned, as JSON "
-    "(without it, it is taken to have returned nothing). `rerun` runs it again with the same "
-    "idempotency key. `stop` ends the run and keeps everything."
+    "`happened` goes on without running it again; `--result` is what it returned, as JSON: "
+    "`'{\"id\": 5}'`, `'\"sent\"'` for a text, `null` for nothing. `rerun` runs it again with the "
+    "same idempotency key. `stop` ends the run and keeps everything."
 )
 
 
@@ -41,7 +41,7 @@ class Begun(NamedTuple):
             its result could not be kept.
         why: for the last one, what was in the way.
         early: it began before the newest waypoint.
-        of: its key as people read it, or "".
+        of: its key as people read it, else its arguments; or "".
     """
 
     label: str
@@ -59,7 +59,7 @@ class Begun(NamedTuple):
     @property
     def called(self) -> str:
         """What notes call it."""
-        return _called(self.label, self.of)
+        return code(called(self.label, self.of))
 
 
 class Asked(NamedTuple):
@@ -270,7 +270,7 @@ def lead(pending: Pending) -> str:
     if only.about is None:
         return f"**Waiting for a person:** {first_line(only, 160)} ({only.id})."
     step = next((e for e in pending.effects if (e.label, e.key) == only.about), None)
-    label = code(one_line(only.about[0], 80)) if step is None else step.called
+    label = code(called(only.about[0], "")) if step is None else step.called
     if lost:
         return (
             f"**Picked up after a crash. One thing is not certain:** {label} began and never "
@@ -288,9 +288,19 @@ def _names(effects: list[Begun]) -> str:
     return _listed([effect.called for effect in effects[:_LISTED]])
 
 
-def _called(label: str, of: str) -> str:
-    called = code(one_line(label, 100))
-    return f"{called} for {quoted(of, 100)}" if of else called
+def called(label: str, of: str) -> str:
+    """Return how a step was called, on one line."""
+    return one_line(label, 100) + (f"({one_line(of, 100)})" if of else "")
+
+
+def when(time: str) -> str:
+    """Return a record's time for people, to the second."""
+    return f"{time[:10]} {time[11:19]} UTC"
+
+
+def _where(effect: Begun) -> str:
+    on = f" on {prose(one_line(effect.host, 60), blocks=False)}" if effect.host else ""
+    return f"process {effect.pid}{on}"
 
 
 def _listed(words: list[str]) -> str:
@@ -311,14 +321,14 @@ def _unsure(effect: Begun) -> str:
         return went(effect)
     label = effect.called
     which = f", attempt {effect.attempt}" if effect.attempt > 1 else ""
-    process = f"process {effect.pid} on host {prose(one_line(effect.host, 60), blocks=False)}"
     if effect.state == "unrecorded":
         return (
-            f"{label}{which}: it ran to its end in {process}, and its result could not be kept: "
+            f"{label}{which} began {when(effect.time)} ({_where(effect)}) and ran to its end, and "
+            "its result could not be kept: "
             f"{quoted(effect.why, 300)}. It does not run again unless somebody says so."
         )
     return (
-        f"{label}{which}: began at {effect.time[11:19]} in {process} and never reported back. It "
+        f"{label}{which} began {when(effect.time)} ({_where(effect)}) and never reported back. It "
         "may have happened or not. To find out, look where its effect would be seen; its "
         f"idempotency key is {code(one_line(effect.token, 200))}, if the step passes that on."
     )
@@ -326,8 +336,8 @@ def _unsure(effect: Begun) -> str:
 
 def _twice(effect: Begun) -> str:
     return (
-        f"{effect.called} was run again: attempt {effect.attempt} began at "
-        f"{effect.time[11:19]} (process {effect.pid}) and never reported back, so it may have "
+        f"{effect.called} was run again: attempt {effect.attempt} began "
+        f"{when(effect.time)} ({_where(effect)}) and never reported back, so it may have "
         "happened twice."
     )
 
@@ -335,23 +345,19 @@ def _twice(effect: Begun) -> str:
 def went(effect: Begun) -> str:
     """Return the line of the live note for a step that began."""
     which = f", attempt {effect.attempt}" if effect.attempt > 1 else ""
-    return (
-        f"{effect.called} began {effect.time[11:19]} (process {effect.pid}{which}), no result yet"
-    )
+    return f"{effect.called} began {when(effect.time)} ({_where(effect)}{which}), no result yet"
 
 
 def to_decide(question: Asked, run_id: str) -> str:
     """Return the section of a question: what is asked, and the commands that answer it."""
-    keyed = question.about is not None and question.about[1]
-    parts = [] if question.about and not keyed else [_quoted(question.text)]
+    parts = [_quoted(question.text)]
     if question.reason:
         parts.append(f"The answer before was not taken: {quoted(question.reason, 300)}.")
     if question.expires:
         parts.append(f"Open until {question.expires[:19]}+00:00.")
     start = f"start the program again with {code(_named_run(run_id))}"
-    begin = f"{question.text.rpartition('. ')[2]} " if question.about and not keyed else ""
     many = "one of these" if len(question.options) > 1 else "this"
-    parts.append(question.how or f"{begin}Answer with {many}, then {start}.")
+    parts.append(question.how or f"Answer with {many}, then {start}.")
     parts.append("```sh\n" + "\n".join(commands(question, run_id)) + "\n```")
     if question.about:
         parts.append(_ABOUT_EFFECT)
@@ -375,14 +381,30 @@ def commands(question: Asked, run_id: str) -> list[str]:
     values = [shell_word(spoken(option)) for option in question.options or question.examples]
     if not question.options:
         values.append("'YOUR ANSWER'")
-    return [_command(run_id, question.id, value) for value in values]
+    return [
+        _command(run_id, question.id, value, with_result=bool(question.about) and not number)
+        for number, value in enumerate(values)
+    ]
 
 
-def _command(run_id: str, question: str, value: str) -> str:
+def _command(run_id: str, question: str, value: str, *, with_result: bool) -> str:
     words = [shell_word(run_id), question, value]
+    begin = ["caravanserai answer"]
+    result = ["--result '…'"] if with_result else []  # the first answer is that it happened
     # A word that begins with a hyphen would be read as an option.
-    begin = "caravanserai answer --" if any(w.startswith("-") for w in words) else ""
-    return " ".join([begin or "caravanserai answer", *words])
+    if any(word.startswith("-") for word in words):
+        return " ".join([*begin, *result, "--", *words])
+    return " ".join([*begin, *words, *result])
+
+
+def after_stop(run_id: str) -> str:
+    """Return what can be done with a run that a person's answer ended."""
+    name = shell_word(run_id)
+    return (
+        "To go on all the same: again(…) in the program begins a fresh pass, "
+        f"`caravanserai fork {name} NEW` a run of its own from the last waypoint; "
+        f"`caravanserai clean {name}` removes the run."
+    )
 
 
 def lines_after(since: Iterable[str], before: Pending, head: Head) -> list[str]:
@@ -403,18 +425,18 @@ def lines_after(since: Iterable[str], before: Pending, head: Head) -> list[str]:
 
 def said_of(head: Head) -> str | None:
     """Return the line of the live note for a record about a step or an answer, or None."""
-    at = _text(head.get("time"))[11:19]
+    at = when(_text(head.get("time")))
     if head["kind"] == "answer":
         by = quoted(_text(head.get("who")), 60)
         reason = f": {quoted(_text(head.get('reason')), 200)}" if head.get("reason") else ""
         told = _text(head.get("text"))
         name = _text(head.get("question"))
-        return f"{name} was answered {quoted(told, 100)} by {by} at {at} UTC{reason}."
+        return f"{name} was answered {quoted(told, 100)} by {by} at {at}{reason}."
     if head["kind"] == "withdrawn":
         return f"{_text(head.get('question'))} is no longer asked: the program went on without it."
     if head["kind"] != "effect":
         return None
-    what, label = head.get("what"), _called(_text(head.get("label")), _text(head.get("of")))
+    what, label = head.get("what"), begun(head).called
     attempt = _int(head.get("attempt"))
     which = f" (attempt {attempt})" if attempt > 1 else ""
     if what == "started":

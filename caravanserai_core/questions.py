@@ -11,7 +11,6 @@ import getpass
 import hashlib
 import logging
 import os
-import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,9 +43,6 @@ _SHOWN = 2000
 NOT_GIVEN: Any = object()
 
 _log = logging.getLogger("caravanserai")
-
-# By journal the questions whose answers this process got.
-_returned: weakref.WeakKeyDictionary[Journal, set[str]] = weakref.WeakKeyDictionary()
 
 
 class Changed(Exception):
@@ -249,8 +245,10 @@ def ask(
     *,
     schema: Callable[[Any], Any] | None = None,
     default: object = None,
-) -> Any:
-    """Return the answer to a question, or record it and raise.
+) -> tuple[str, Any]:
+    """Return the id of a question and its answer, or record it and raise.
+
+    Who gives the answer to the program says so with `give`.
 
     Args:
         journal: the run.
@@ -272,12 +270,11 @@ def ask(
             answered = do(lambda: _answered(journal, question, default))
         except Changed:
             continue
-        _returned.setdefault(journal, set()).add(answered.id)
         value = value_of(answered)[0]
         if schema is None:
-            return value
+            return answered.id, value
         try:
-            return schema(value)
+            return answered.id, schema(value)
         except Exception as error:  # noqa: BLE001 - what the program's own check says
             reason = error_text(error)[:300]
         try:
@@ -291,7 +288,6 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
     found = find(journal, question)
     if found is None:
         put(journal, question)
-        _tell_of_earlier(journal, question)
     elif found.state == "answered":
         return found
     else:
@@ -308,27 +304,12 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
     raise waiting(journal)
 
 
-def _tell_of_earlier(journal: Journal, question: Wanted) -> None:
-    """Say that an answer is used up which this process never saw: it may ask for ever."""
-    for earlier in reversed(journal.ledger.questions.values()):
-        if (
-            earlier.state == "spent"
-            and earlier.answer is not None
-            and earlier.answer.waypoint < journal.number(question.where.lane)
-            and earlier.record.seq > journal.ledger.began
-            and earlier.record.lane == question.where.lane
-            and earlier.record.head.get("digest") == question.digest
-        ):
-            if earlier.id not in _returned.get(journal, ()):
-                _log.warning(
-                    "run %s asks again what %s asked, which was answered %s: a waypoint was "
-                    "written since, and uses an answer up. A program that begins at its top must "
-                    "not write one on its way back to the question.",
-                    one_line(journal.run_id),
-                    earlier.id,
-                    quoted(str(earlier.answer.head.get("text", "")), 100),
-                )
-            return
+def give(journal: Journal, name: str, lane: str = "") -> None:
+    """Note that the program got the answer to a question: its next waypoint uses that up.
+
+    A crash before that loses the note, and the answer is given out again.
+    """
+    journal.given.setdefault(lane, set()).add(name)
 
 
 def waiting(journal: Journal) -> WaitingForPerson:
@@ -495,6 +476,11 @@ def _check(question: Question, value: object, *, given: bool) -> None:
         listed = ", ".join(o if isinstance(o, str) else _json(o) for o in shown.options)
         raise UsageError(
             f"{question.id} is answered by one of: {one_line(listed, 500)}. Nothing was recorded."
+        )
+    if value == "happened" and shown.about is not None and not given:
+        raise UsageError(
+            f'"happened" needs what the step returned: result= (None for nothing), or --result with '
+            f"JSON (null for nothing). {question.id} is still open; nothing was recorded."
         )
     if given and (shown.about is None or value != "happened"):
         raise UsageError('a result belongs to the answer "happened" about a step; see the question')

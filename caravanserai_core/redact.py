@@ -10,14 +10,10 @@ net with large holes: about six of ten unknown forms are found, and nothing in f
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from caravanserai_core import secrets
 from caravanserai_core.shapes import PATTERNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["PROSE", "beginning", "redact", "redact_fields"]
 

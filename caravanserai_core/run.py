@@ -17,6 +17,7 @@ from caravanserai_core.doing import Doing
 from caravanserai_core.errors import (
     CaravanseraiError,
     Conflict,
+    EffectStopped,
     NoRun,
     StaleWriter,
     WaitingForPerson,
@@ -216,7 +217,7 @@ class Run(Doing):
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._entered.pop().leave()
+            self._leave(error)
             if isinstance(error, Exception):
                 self._failed(error)
         finally:
@@ -234,19 +235,29 @@ class Run(Doing):
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._entered.pop().leave()
+            self._leave(error)
             if isinstance(error, Exception):
                 failure = error
                 await wait_for(in_thread(lambda: self._failed(failure)))
         finally:
             self._owned.pop().give_back()
 
+    def _leave(self, error: BaseException | None) -> None:
+        entered = self._entered.pop()
+        entered.leave()
+        if error is not None and not entered.inner:
+            # The next start begins anew, in this process too: what it asks is given out again.
+            self._journal.given.clear()
+
     def _failed(self, error: Exception) -> None:
         """Record that the work raised; ^C and the like leave the run as it is: stopped."""
         if isinstance(error, (Conflict, StaleWriter)) or _only_waits(error):
             return  # somebody else has the run, or it is a person's turn
+        fields: dict[str, Any] = {"outcome": "failed", "error": quoted(error_text(error), 300)}
+        if isinstance(error, EffectStopped):
+            fields |= {"stopped": True, "error": quoted(str(error), 1000)}  # it says what is next
         try:
-            self.ended({"outcome": "failed", "error": quoted(error_text(error), 300)})
+            self.ended(fields)
         except CaravanseraiError as problem:
             _log.warning(
                 "the failure of run %s was not recorded: %s", one_line(self.run_id), problem
@@ -275,6 +286,14 @@ class _Entered:
     def __init__(self, run: Run, within: Step | None, outer: _Entered | None) -> None:
         self.run, self.within, self.left = run, within, False
         self.outer = _still_open(outer)
+
+    @property
+    def inner(self) -> bool:
+        """Whether a block of the same run was entered around it, and is open."""
+        around = _still_open(self.outer)
+        while around is not None and around.run._journal is not self.run._journal:
+            around = _still_open(around.outer)
+        return around is not None
 
     def leave(self) -> None:
         """Note that it was left: maybe in another context, and before those inside of it."""

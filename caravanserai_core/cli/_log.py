@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     short_help="All waypoints, and every step between.",
     epilog="Piped, a line is number (`3+`: a step after waypoint 3), time, writer, parent, lane, "
     "text, with a tab between. Keys of --json: run, status, origin, damage, events [time, kind, "
-    "lane, name, text, waypoint, parent, by, and schema where it is not 1]; the waypoint of another "
-    "kind of event is the one before.",
+    "lane, name, text, waypoint, parent, by, and schema where it is not 1]; the waypoint of "
+    "another kind of event is the one before.",
 )
 @click.argument("run", shell_complete=_runs.complete)
 @json_option

@@ -133,9 +133,7 @@ def _declared(module: str, words: list[str], first: Opening | None) -> Schema:
     else:
         raise UsageError(f"{name} is no function under @resumable and no list")
     if declared is None:
-        raise UsageError(
-            f"{name} declares no schema: give it @resumable(schema=…, migrations=[…])"
-        )
+        raise UsageError(f"{name} declares no schema: give it @resumable(schema=…, migrations=[…])")
     return declared
 
 

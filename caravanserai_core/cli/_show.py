@@ -17,7 +17,7 @@ from caravanserai_core.errors import UsageError
 from caravanserai_core.known import said as said_of
 from caravanserai_core.ledger import MARKS
 from caravanserai_core.notes import Note, Place, render
-from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after
+from caravanserai_core.pending import NOTHING, Pending, begun, from_json, lines_after
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.stores import Store
 
-_TIMED = re.compile(r" (?:at )?\0(?: UTC)?")
+_TIMED = re.compile(r" (?:at )? *\0(?: UTC)?")
 
 _LONG = 2000
 """Characters of a state that a terminal gets."""
@@ -249,4 +249,4 @@ def marked(head: dict[str, Any]) -> str:
     if head.get("what") == "fresh":
         return "begun afresh: earlier steps and answers do not count"
     told = {"uncertain": "never reported back", "unrecorded": "ended, its result was not kept"}
-    return f"{head.get('label')}: {told.get(str(head.get('what')), 'a step')}"
+    return f"{begun(head).called}: {told.get(str(head.get('what')), 'a step')}"

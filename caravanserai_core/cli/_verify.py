@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     "[level, where, offset, waypoint, what]]. The level is damage, torn (an append that was never "
     "acknowledged), edited or note. Exit code 4 if anything is damaged. With --repair: store, run, "
     "repaired, kept, lost, others, aside; exit code 0. With --secrets: store, "
-    "looked_for [values, shapes], found [path, offset, what, declared]; exit code 1 if anything is found.",
+    "looked_for [values, shapes], found [path, offset, what, declared]; exit code 1 if anything is "
+    "found.",
 )
 @click.argument("run", required=False, shell_complete=_runs.complete)
 @click.option(

@@ -60,6 +60,13 @@ def test_url_of_an_unknown_kind_is_refused() -> None:
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("store", [3, b"folder", {"path": "x"}, True])
+def test_what_names_no_store_is_refused_in_words(store: Any) -> None:
+    with pytest.raises(UsageError, match=f"a folder or a URL.*not {type(store).__name__}"):
+        checkpoint("run", {}, store=store)
+    assert os.listdir() == []
+
+
 def test_default_store_is_kept_when_the_program_changes_its_folder(tmp_path: Path) -> None:
     """Agents change directory; a run that was touched once stays where it was."""
     checkpoint("run", {"n": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import re
 import subprocess
 import sys
 import threading
@@ -11,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from caravanserai import (
     EffectStopped,
@@ -41,6 +44,9 @@ from caravanserai import (
     resumable,
 )
 from caravanserai_core import effects, survey
+from caravanserai_core.calls import briefly
+from caravanserai_core.cli import app
+from caravanserai_core.verify import verify
 from integration_tests.api.helpers import forget_everything
 
 
@@ -622,3 +628,97 @@ def test_a_counter_of_rounds_goes_up_once_per_round() -> None:
         forget_everything()
     assert work("run", {"said": []}) == ["yes 0", "yes 1", "yes 2"]
     assert world.acts == {0: 1, 1: 1, 2: 1}
+
+
+def test_which_of_many_is_told_by_its_arguments() -> None:
+    """Without a key too: while it runs, in the question, in notes, the log and what is raised."""
+
+    def send(to: str, mail: dict[str, Any], copies: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed), open_run("run") as run:
+        run.once("send mail", send, "chen", {"text": ["Dear Chen"], "to": "chen"}, 2)
+    call = 'send mail("chen", {"text": […], "to": "chen"}, 2)'
+    day = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
+    begun = re.escape(f"`{call}` began {day} ") + r"\d\d:\d\d:\d\d UTC \(process \d+ on \S+\)"
+    assert re.search(begun + ", no result yet", latest())
+    forget_everything()
+    with pytest.raises(WaitingForPerson) as raised, open_run("run") as run:
+        run.once("send mail", send, "chen", {"text": ["Dear Chen"], "to": "chen"}, 2)
+    assert f"{call} began {day} " in str(raised.value)
+    assert re.search(begun + " and never reported back", latest().partition("## To decide")[0])
+    assert f"{call} began {day} " in latest().partition("## To decide")[2]
+    assert latest().count("caravanserai answer run q1 happened --result '…'\n") == 1
+    for told in (CliRunner().invoke(app, ["log", "run"]), CliRunner().invoke(app, ["show", "run"])):
+        assert call in told.output
+    assert verify(open_run("run").store, "run").findings == []
+
+
+def test_a_call_is_told_in_short_and_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No value of the program's own types has a say in it."""
+    secret = "a-token-of-the-program"
+    monkeypatch.setenv("PLANTED_API_KEY", secret)
+
+    class Loud:
+        def __repr__(self) -> str:
+            raise AssertionError
+
+    assert briefly([secret * 9, "x" * 30 + secret], 80).count(secret[:5]) == 0
+    assert briefly([Loud(), b"12", dt.date(2026, 1, 2), None, True, 1.5], 80) == (
+        "Loud(…), bytes(…), 2026-01-02, None, True, 1.5"
+    )
+    assert briefly([[1, 2, 3, 4], (), {}, [[1]], 10**100], 80) == (
+        "[1, 2, 3, …], (), {}, [[…]], …"
+    )
+    assert briefly(["a" * 100], 80) == f'"{"a" * 39}…"'
+    assert briefly(["abc", "def"], 10) == '"abc", …'
+    assert briefly(['a"b\n', 1], 80) == r'"a\"b\n", 1'
+
+
+def test_happened_needs_a_result() -> None:
+    """What it returned goes on into the program: None is said, not assumed."""
+    leave_uncertain()
+    with pytest.raises(WaitingForPerson), open_run("run") as run:
+        run.once("send", World().act, key=1)
+    with pytest.raises(UsageError, match=r"result= \(None for nothing\)"):
+        answer("run", "happened")
+    told = CliRunner().invoke(app, ["answer", "run", "happened"])
+    assert told.exit_code == 2
+    assert "--result" in told.output
+    told = CliRunner().invoke(app, ["answer", "run", "q1", "happened", "--result", "…"])
+    assert told.exit_code == 2, "what a note shows in the place of a result is none"
+    told = CliRunner().invoke(app, ["answer", "run", "q1", "happened", "--result", "null"])
+    assert told.exit_code == 0
+    with open_run("run") as run:
+        assert run.once("send", World().act, key=1) is None
+
+
+def test_a_call_in_the_place_of_a_function_is_refused() -> None:
+    """At once, and nothing is recorded."""
+    world = World()
+    with open_run("run") as run:
+        for wrong in (world.aact, partial(world.aact, "x")):
+            with pytest.raises(UsageError, match=r"await aonce"):
+                run.once("send", wrong)
+        with pytest.raises(UsageError, match="what a call of it returned"):
+            run.once("send", world.act())  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="not the coroutine"):
+            asyncio.run(run.aonce("send", world.aact()))  # type: ignore[call-overload]
+        with pytest.raises(UsageError, match="not the coroutine"):
+            run.once("send", world.aact())  # type: ignore[arg-type]
+    assert world.acts == {"it": 1}
+    assert not Path(".caravanserai/run/journal-1.jsonl").exists()
+
+
+def test_after_stop_is_said_what_can_be_done() -> None:
+    """In the note and in what is raised: a further start ends there again."""
+    leave_uncertain()
+    with pytest.raises(WaitingForPerson), open_run("run") as run:
+        run.once("send", World().act, key=1)
+    answer("run", "stop")
+    with pytest.raises(EffectStopped) as raised, open_run("run") as run:
+        run.once("send", World().act, key=1)
+    for told in (str(raised.value), latest()):
+        for way in ("again(…)", "`caravanserai fork run NEW`", "`caravanserai clean run`"):
+            assert way in told
+    assert "Start it again" not in latest()

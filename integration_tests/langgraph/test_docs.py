@@ -16,7 +16,8 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    ("source", "run_id"), list(zip(SNIPPETS, ["report-7", "report-8", "report-9"], strict=True))
+    ("source", "run_id"),
+    list(zip(SNIPPETS, ["report-7", "report-8", "report-10", "report-9"], strict=True)),
 )
 def test_every_snippet_runs_and_leaves_its_run(source: str, run_id: str, tmp_path: Path) -> None:
     """Each Python block runs as it stands, and its notes lie in the default store."""

@@ -515,7 +515,7 @@ def test_steps_can_be_made_where_langgraph_is_not_installed() -> None:
     ("move", "told"),
     [
         (lambda state: state.channel_values["none"], "KeyError: 'none'"),
-        (lambda state: None, "returned a NoneType"),
+        (lambda state: None, "returned nothing"),
         (step(rename_node("a", "b"), change_channel("topic", lambda t: t + 1)), "TypeError"),
         (change_channel("topic", lambda topic: object()), "cannot be kept|object"),
     ],

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ from integration_tests.support import require
 
 require("langgraph")
 
+from caravanserai_core import survey
+from caravanserai_core.ledger import Ledger
+from caravanserai_core.stores import FileStore
+from caravanserai_core.verify import verify
 from integration_tests.preloaded import Ended, Preloaded
 
 JOBS = "integration_tests.langgraph.asking_jobs"
@@ -61,9 +66,40 @@ class Program:
         assert ended.code == 1, ended.out
         return ended.out
 
-    def _start(self, value: Any, place: str | None) -> Ended:
-        call = f"{JOBS}:start"
-        return self._preloaded.run(call, self._graph, self._form, value, place, folder=self.folder)
+    def _start(self, value: Any, place: str | None, kill_after: float | None = None) -> Ended:
+        order = (f"{JOBS}:start", self._graph, self._form, value, place)
+        return self._preloaded.run(*order, folder=self.folder, kill_after=kill_after)
+
+    def seconds(self) -> float:
+        """Return how long a calm start takes."""
+        return self._start(GIVEN, None).seconds
+
+    def live(self, rng: random.Random, seconds: float) -> int:
+        """Start it, and kill it at any moment, until it is done; returns how often it was killed.
+
+        Whatever it asks is answered: a step that may have happened is looked for outside.
+        """
+        killed = 0
+        while True:
+            begun = any(
+                r.kind == "waypoint" for r in survey.records(self._store(), "run", bodies=False)
+            )
+            value = None if begun and "saver" in self._form else GIVEN
+            ended = self._start(value, None, rng.uniform(0.2, 1) * seconds if killed < 5 else None)
+            killed += ended.killed
+            if not (ended.killed or ended.code == 0 or "WaitingForPerson" in ended.out):
+                raise AssertionError(ended.out)
+            if (
+                ended.code == 0
+                and not json.loads((self.folder / "result.json").read_text())["asked"]
+            ):
+                return killed
+            for question in self._ledger().open:
+                step = str(question.record.head.get("about", [""])[0]).removeprefix("do ")
+                word = "yes"
+                if step:
+                    word = "happened" if self.seen()[f"{step} does yes"] else "rerun"
+                assert self.answer(question.id, word).code == 0
 
     def answer(self, *words: str) -> Ended:
         """Answer on the command line."""
@@ -76,11 +112,14 @@ class Program:
 
     def questions(self) -> dict[str, tuple[str, str]]:
         """Return the text and the state of each question."""
-        from caravanserai_core.ledger import Ledger
-        from caravanserai_core.stores import FileStore
+        found = self._ledger().questions.values()
+        return {q.id: (q.record.head["text"], q.state) for q in found}
 
-        ledger = Ledger.read(FileStore(self.folder / ".caravanserai"), "run", None)
-        return {q.id: (q.record.head["text"], q.state) for q in ledger.questions.values()}
+    def _ledger(self) -> Ledger:
+        return Ledger.read(self._store(), "run", None)
+
+    def _store(self) -> FileStore:
+        return FileStore(self.folder / ".caravanserai")
 
     def latest(self) -> str:
         return (self.folder / ".caravanserai" / "run" / "latest.md").read_text(encoding="utf-8")
@@ -165,6 +204,28 @@ def test_killed_at_every_place_around_the_answer(
         assert not [said for said in seen if said.startswith("send got") and said != "send got yes"]
         texts = [text for text, _ in program.questions().values()]
         assert texts.count("question: send?") == 1, (place, texts)
+
+
+@pytest.mark.parametrize("form", ["job", "ajob", "asaver", "saver-default"])
+def test_killed_at_any_moment(
+    preloaded: Preloaded, tmp_path: Path, form: str, thorough: bool
+) -> None:
+    """Questions side by side, in a row, and deep inside: what hangs on each answer is done once."""
+    rng = random.Random(form)
+    calm = Program(preloaded, "deep", form, tmp_path / "calm")
+    seconds = min(calm.seconds() for _ in range(2))
+    killed = number = 0
+    while killed < (200 if thorough else 6) or number < 3:
+        graph = ("two", "deep", "one")[number % 3]
+        program = Program(preloaded, graph, form, tmp_path / str(number))
+        killed += program.live(rng, seconds)
+        number += 1
+        does = {place: count for place, count in program.seen().items() if " does " in place}
+        names = {"two": "pq", "deep": ("send", "more"), "one": ("send",)}[graph]
+        assert does == {f"{name} does yes": 1 for name in names}, graph
+        texts = [text for text, _ in program.questions().values() if text.startswith("question")]
+        assert len(texts) == len(set(texts)) == len(names)
+        assert not verify(FileStore(program.folder / ".caravanserai"), "run").damaged
 
 
 @pytest.mark.parametrize("form", FORMS)

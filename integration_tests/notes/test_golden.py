@@ -15,6 +15,7 @@ from caravanserai import (
     Note,
     PlanItem,
     UnserialisableState,
+    UsageError,
     WaitingForPerson,
     answer,
     checkpoint,
@@ -364,6 +365,45 @@ def test_plain_text_is_exactly_title_and_text() -> None:
             f"finished step {step}, next is step {step + 1}\n"
         )
         assert text == expected.encode()
+
+
+@pytest.mark.parametrize("empty", [None, "", [], ()])
+def test_a_part_that_is_empty_is_none(empty: Any) -> None:
+    """None counts as no items, beside parts that have some and beside none."""
+    names = ("happened", "plan", "next", "decided", "so_far")
+    assert Note("x", **dict.fromkeys(names, empty)) == Note("x")
+    for name in names:
+        parts: dict[str, Any] = {**dict.fromkeys(names, empty), name: ["something"]}
+        assert Note("x", **parts) == Note("x", **{name: ["something"]})
+
+
+def test_a_plan_may_be_one_text() -> None:
+    """It is one open item, not one for each letter."""
+    assert Note("x", plan="do it").plan == (PlanItem("do it"),)
+    assert Note("x", plan=["a", ("b", True), ("c",)]).plan == (
+        PlanItem("a"),
+        PlanItem("b", True),
+        PlanItem("c"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"plan": [{"text": "do it"}]}, r"\(text, done\) pairs"),
+        ({"plan": [("a", True, "more")]}, r"\(text, done\) pairs"),
+        ({"plan": [()]}, r"\(text, done\) pairs"),
+        ({"plan": [7]}, r"\(text, done\) pairs"),
+        ({"plan": [(7, True)]}, r"\(text, done\) pairs"),
+        ({"plan": {"do it": True}}, "plan of a note is a list or one text, not dict"),
+        ({"plan": 7}, "plan of a note is a list or one text, not int"),
+        ({"happened": 7}, "happened of a note is a list or one text, not int"),
+        ({"next": ["a", None]}, "next of a note holds strings"),
+    ],
+)
+def test_a_part_of_another_form_is_refused_in_words(parts: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Note("x", **parts)
 
 
 def test_ten_steps_done_and_the_eleventh_next() -> None:

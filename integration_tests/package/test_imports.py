@@ -94,6 +94,7 @@ CORE = (
         "lease",
         "ledger",
         "pending",
+        "calls",
         "questions",
         "effects",
         "doing",

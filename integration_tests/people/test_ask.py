@@ -84,35 +84,6 @@ def test_a_question_is_recorded_once_and_its_answer_returned() -> None:
     assert asked() == ("q2",)
 
 
-def test_an_answer_that_is_used_up_unseen_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """A program writes a waypoint on its way back to the question, and so asks for ever."""
-
-    @resumable
-    def work(run_id: str, state: Any) -> Any:
-        checkpoint(run_id, {"n": 1}, "about to ask")
-        return ask("Send it?")
-
-    for number in ("q1", "q2"):
-        with pytest.raises(WaitingForPerson):
-            work("run", {})
-        answer("run", "yes", question=number)
-        forget_everything()
-    assert 'run run asks again what q1 asked, which was answered "yes"' in caplog.text
-
-    caplog.clear()
-    with open_run("loop") as run:
-        for _ in range(2):
-            with pytest.raises(WaitingForPerson):
-                run.ask("More?")
-            answer("loop", "yes")
-            assert run.ask("More?") == "yes"
-            run.checkpoint({}, "did more")
-    forget_everything()
-    with pytest.raises(WaitingForPerson):
-        again(work)("run", {})
-    assert not caplog.text
-
-
 def test_waiting_is_no_failure() -> None:
     """Of a block, of a job, and of several tasks at once: status waiting, exit code 6."""
     assert asked() == ("q1",)

@@ -37,7 +37,7 @@ def test_a_store_without_a_secret_is_told_so() -> None:
 
 
 def test_it_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """"No secret found" is no promise: what only the program declares is not known here."""
+    """That no secret was found is no promise: what only the program declares is not known here."""
     before = json.loads(verify("--json").stdout)["looked_for"]
     monkeypatch.setenv("ANOTHER_API_KEY", "planted-" + "another-value")
     done = verify()

@@ -174,6 +174,42 @@ def test_a_result_that_cannot_be_kept_is_found_when_it_is_loaded(store_dir: Path
     assert caught.value.path == "$.f"
 
 
+def forgetful(state: Any) -> None:
+    state["steps"] = state.pop("step")
+
+
+def test_a_step_that_returns_nothing_is_refused(store_dir: Path) -> None:
+    """It changed its state in place and forgot to return it; the work of weeks would be None."""
+    checkpoint("run", {"step": 3})
+    checkpoint("empty", None)
+    another_process(store_dir)
+    before = (store_dir / "run/journal-1.jsonl").read_bytes()
+
+    for read in (load, open_run):
+        with pytest.raises(SchemaMismatch, match=r"from schema 1 to 2, forgetful, .*`return`\?"):
+            read("run", migrations=[forgetful])
+    assert (store_dir / "run/journal-1.jsonl").read_bytes() == before
+    assert load("empty", migrations=[lambda _: None]) is None, "there was nothing to return"
+
+
+def test_a_bare_save_that_takes_the_schema_back_is_told_of_once(
+    store_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is written, as it always was; the next load of the program migrates it once more."""
+    open_run("run", schema=3).checkpoint({"steps": 1})
+    open_run("first").checkpoint({"steps": 1})
+    another_process(store_dir)
+    another_process(store_dir, "first")
+
+    for _ in range(2):
+        checkpoint("run", {"steps": 2})
+        checkpoint("first", {"steps": 2})
+
+    [told] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert told.startswith("run run: its newest state has schema 3, and this process saves one as")
+    assert [w.schema for w in history("run")] == [3, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("schema", "steps", "said"),
     [
@@ -182,6 +218,9 @@ def test_a_result_that_cannot_be_kept_is_found_when_it_is_loaded(store_dir: Path
         ("2", [], "a number from 1"),
         (2, [renamed, doubled], "do not fit together"),
         (None, ["no function"], "takes functions"),
+        (None, renamed, r"takes a list of functions: migrations=\[renamed\]"),
+        (2, 7, "takes a list of functions"),
+        (2, "ab", "takes a list of functions"),
     ],
 )
 def test_a_wrong_declaration_is_refused(

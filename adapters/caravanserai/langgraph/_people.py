@@ -217,6 +217,8 @@ class People:
             meta = _meta(question)
             if (question.record.lane, meta.get("checkpoint")) != (ns, loaded.stored.id):
                 continue
+            if question.state == "answered":
+                core.give(self._run.journal, question.id, ns)  # LangGraph has it from now on
             if question.state != "answered" or _is_null(question):
                 continue
             told[question.id] = _said(question)
@@ -307,6 +309,7 @@ def _record(
     journal: Journal, question: str, value: Any, meta: dict[str, Any] | None = None
 ) -> None:
     core.record_answer(journal, value, question=question, by=PROGRAM, checked=False, meta=meta)
+    core.give(journal, question, journal.ledger.questions[question].record.lane)
 
 
 def _put(journal: Journal, question: core.Wanted, *, own: bool) -> None:

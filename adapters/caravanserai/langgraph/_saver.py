@@ -535,6 +535,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
 def _step() -> tuple[object, Doing] | None:
     """Return the node that the calling code is in, and the run of its thread; see `current_run`."""
+    # Both keys stand in the config of every task, and of what it calls (langgraph 1.2.24).
     configurable = (var_child_runnable_config.get() or {}).get("configurable") or {}
     saver = configurable.get("__pregel_checkpointer")
     node = configurable.get("__pregel_scratchpad")
