@@ -321,7 +321,7 @@ class Journal(Appending):
             since, pending = self.behind([head])
             shown = None
             if since != self._since or pending != self._pending:
-                live = self._live([head]) if self._ready is None else None
+                live = self._live([head], end=self._finish) if self._ready is None else None
                 shown = Shown(None, "", live)
             return self._sealed(tail, [(draft, place, self._newest)], shown=shown, pending=pending)
 

@@ -24,7 +24,7 @@ from caravanserai_core.stores.base import Shown
 from caravanserai_core.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from caravanserai_core.compaction import Heads
     from caravanserai_core.records import Record
@@ -60,6 +60,7 @@ class Known:
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
         given: by lane, the ids of questions whose answers the program has got; its next waypoint
             there uses them up.
+        waited: ids of the questions that the program was told to wait for.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -74,6 +75,7 @@ class Known:
         self.turns = Turns()
         self.lease = Lease(store, run_id)
         self.given: dict[str, set[str]] = {}
+        self.waited: set[str] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -214,8 +216,9 @@ class Known:
                 self._shown_pending = from_json(record.head.get("pending"))
         elif record.kind == "finish":
             self._finish = head
-        elif record.kind == "entry":
-            self._finish = None
+        elif record.kind in ("entry", "answer"):
+            if record.kind == "entry":
+                self._finish = None
             remark = head.get("remark")
             if isinstance(remark, str):
                 self._remarks.setdefault(record.lane, []).append(remark)
@@ -380,16 +383,22 @@ class Known:
             return None
         if not number:
             begun = self._since or self._pending != NOTHING
-            return Shown(None, "", self._live()) if begun else None
+            return Shown(None, "", self._live(end=self._finish)) if begun else None
         then = self._shown_pending
-        live = self._live() if self._since or self._pending != then.told() else None
+        open_ = self._since or self._pending != then.told()
+        live = self._live(end=self._finish) if open_ else None
         text = self._render(number, time, note, then)
         return Shown(f"waypoint-{number}.md", text, live)
 
-    def _live(self, heads: Iterable[dict[str, Any]] = ()) -> str:
-        """Render the live note as it is behind further records."""
+    def _live(
+        self, heads: Sequence[dict[str, Any]] = (), *, end: dict[str, Any] | None = None
+    ) -> str:
+        """Render the live note as it is behind further records, and the run's end, if that is."""
         since, pending = self.behind(heads)
-        return self._render(*self._shown, pending, tuple(since))
+        for head in heads:
+            end = {"finish": head, "entry": None}.get(head["kind"], end)
+        failed = bool(end and end.get("outcome") == "failed")
+        return self._render(*self._shown, pending, tuple(since), failed=failed)
 
     def _render(
         self,
@@ -398,12 +407,12 @@ class Known:
         note: Note,
         pending: Pending = NOTHING,
         since: tuple[str, ...] = (),
+        *,
+        failed: bool = False,
     ) -> str:
         at = Place(self.run_id, pending)
-        return render(number, time, note, since=since, foot=self._foot(number), at=at)
-
-    def _foot(self, number: int) -> str | None:
-        return foot(self.run_id, self.framework, number)
+        end = foot(self.run_id, self.framework, number, open_=failed or pending.open)
+        return render(number, time, note, since=since, foot=end, at=at)
 
     # ------------------------------------------------------------------ letting go
 
@@ -453,4 +462,9 @@ def said(head: dict[str, Any]) -> str | None:
         if head.get("stopped"):
             return f"a person's answer ended the run at {at}: {head.get('error', '')}"
         return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
-    return f"the run finished at {head['time'][11:19]} UTC."
+    finished = f"the run finished at {head['time'][11:19]} UTC."
+    ignored = head.get("unanswered")
+    if not isinstance(ignored, list) or not ignored:
+        return finished
+    never = f"{', '.join(map(str, ignored))} {'was' if len(ignored) == 1 else 'were'} never answered"
+    return f"{finished} {never}; the program went on."

@@ -100,6 +100,11 @@ class Pending(NamedTuple):
     repeated: tuple[Begun, ...] = ()
 
     @property
+    def open(self) -> bool:
+        """Whether something is not settled, and not just worth telling."""
+        return bool(self.effects or self.questions)
+
+    @property
     def waits(self) -> list[str]:
         """Ids of the open questions."""
         return [question.id for question in self.questions]
@@ -282,6 +287,21 @@ def lead(pending: Pending) -> str:
 def first_line(question: Asked, limit: int = 120) -> str:
     """Return how a question begins, quoted, on one line."""
     return quoted(question.text.strip("\n").partition("\n")[0], limit)
+
+
+def decision(question: Asked, answer: Head) -> str:
+    """Return the line of "Decided" for an answer, given its head."""
+    said = _plainly(_text(answer.get("text")), 100)
+    reason = _text(answer.get("reason"))
+    why = f": {_plainly(reason, 200)}" if reason else ""
+    return f"{first_line(question)}: {said}, by {_plainly(_text(answer.get('who')), 60)}{why}"
+
+
+def _plainly(text: str, limit: int) -> str:
+    """Quote foreign text, but for a few plain words: they can be nothing else."""
+    short = one_line(text, limit)
+    words = short and all(char.isalnum() or char in " ,.'-" for char in short)
+    return short if words else quoted(short, limit)
 
 
 def _names(effects: list[Begun]) -> str:

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, renderer, survey
+from caravanserai_core import codec, questions, renderer, survey
 from caravanserai_core.doing import Inside
 from caravanserai_core.errors import Conflict
 from caravanserai_core.importing import refuse_work
@@ -233,7 +233,7 @@ class Pipeline:
             call: what identifies the call whose result that is.
         """
         fields = {"outcome": "finished", "call": call}
-        self._journal.turns.do(lambda: self._journal.add("finish", fields))
+        self._journal.turns.do(lambda: questions.end(self._journal, fields))
         self.write_notes()
 
     def fail(self, text: str) -> None:

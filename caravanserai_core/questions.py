@@ -26,7 +26,7 @@ from caravanserai_core.errors import (
 )
 from caravanserai_core.ledger import Asking, Ledger
 from caravanserai_core.meta import check_text, plain_copy
-from caravanserai_core.pending import asked, commands, first_line
+from caravanserai_core.pending import asked, commands, decision, first_line
 from caravanserai_core.quoting import error_text, one_line, quoted, visible
 from caravanserai_core.reading import not_found, recent
 
@@ -318,6 +318,7 @@ def waiting(journal: Journal) -> WaitingForPerson:
     Runs in its turn of the queue. A person is going to look at the live note now.
     """
     journal.renew_live()
+    journal.waited.update(question.id for question in journal.ledger.open)
     questions = [asked(question.record.head) for question in journal.ledger.open]
     told = "; ".join(
         f"{q.id} {first_line(q)}, answered by "
@@ -329,6 +330,29 @@ def waiting(journal: Journal) -> WaitingForPerson:
         run_id=journal.run_id,
         questions=tuple(q.id for q in questions),
     )
+
+
+def end(journal: Journal, fields: dict[str, Any], body: bytes = b"") -> None:
+    """Record the end of the run, and warn where the program should have waited for a person.
+
+    Runs in its turn of the queue.
+
+    Args:
+        journal: the run.
+        fields: the head of the `finish` record.
+        body: its body.
+    """
+    finished = fields["outcome"] == "finished"
+    names = [name for name in journal.pending.waits if name in journal.waited and finished]
+    journal.add("finish", {**fields, "unanswered": names} if names else fields, body=body)
+    if names:
+        _log.warning(
+            "run %s: %s %s never answered, and the program went on to its end: do not catch "
+            "WaitingForPerson (`except Exception` does, too)",
+            one_line(journal.run_id),
+            ", ".join(names),
+            "was" if len(names) == 1 else "were",
+        )
 
 
 def refuse_waiting(journal: Journal) -> None:
@@ -393,7 +417,7 @@ def record_answer(
     if meta:
         fields["meta"] = meta
     fields["text"] = one_line(value if isinstance(value, str) else _json(value), 200)
-    name = ""
+    name, lane = "", ""
 
     def make() -> tuple[dict[str, Any], bytes]:
         nonlocal name
@@ -402,11 +426,16 @@ def record_answer(
             _check(found, value, given=result is not NOT_GIVEN)
         name = found.id
         bound = {"question": found.id, "digest": found.record.head.get("digest")}
+        if "meta" not in found.record.head:  # an adapter tells it in the words of its framework
+            bound["remark"] = decision(asked(found.record.head), fields)
         return {**bound, **fields}, b'"data":' + encoded.data
 
     if not journal.ledger.questions and not journal.exists:
         raise not_found(journal.store, journal.run_id)
-    journal.add_made("answer", make)
+    for known in journal.ledger.open:
+        if known.id == question or (question is None and "meta" not in known.record.head):
+            lane = known.record.lane
+    journal.add_made("answer", make, lane=lane)
     return name
 
 

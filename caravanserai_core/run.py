@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core import codec, reading
+from caravanserai_core import codec, questions, reading
 from caravanserai_core import schema as schemas
 from caravanserai_core.doing import Doing
 from caravanserai_core.errors import (
@@ -127,7 +127,7 @@ class Run(Doing):
             UnserialisableState: the result cannot be kept exactly; nothing was written.
         """
         fields, body = self._finished(result, call)
-        self._journal.turns.do(lambda: self._journal.add("finish", fields, body=body))
+        self._end(fields, body)
 
     def _finished(self, result: object, call: str | None) -> tuple[dict[str, Any], bytes]:
         fields: dict[str, Any] = {"outcome": "finished"}
@@ -141,7 +141,10 @@ class Run(Doing):
 
     def ended(self, fields: dict[str, Any]) -> None:
         """Write down an end without a result: a failure, or a result that cannot be kept."""
-        self._journal.turns.do(lambda: self._journal.add("finish", fields))
+        self._end(fields)
+
+    def _end(self, fields: dict[str, Any], body: bytes = b"") -> None:
+        self._journal.turns.do(lambda: questions.end(self._journal, fields, body))
 
     def finished(self, call: str | None = None) -> tuple[bool, Any]:
         """Return whether the run is finished, by the same `call`, and its recorded result.
@@ -248,6 +251,7 @@ class Run(Doing):
         if error is not None and not entered.inner:
             # The next start begins anew, in this process too: what it asks is given out again.
             self._journal.given.clear()
+            self._journal.waited.clear()
 
     def _failed(self, error: Exception) -> None:
         """Record that the work raised; ^C and the like leave the run as it is: stopped."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from caravanserai import (
+    EffectStopped,
     Note,
     PlanItem,
     UnserialisableState,
@@ -273,6 +274,21 @@ def answered() -> None:
     answer("offer-118", "no", by="ines", reason="the price is `wrong`")
 
 
+def decided() -> None:
+    """What a person decided stands in the next note, with who and why."""
+    answered()
+    open_run("offer-118").checkpoint({"n": 2}, Note("Put the offer aside.", decided="No discount."))
+
+
+def step_stopped() -> None:
+    """A person ended the run: a further start would end there again."""
+    step_not_certain()
+    answer("order-a17", "stop", by="ines")
+    forget_everything()
+    with suppress(EffectStopped), open_run("order-a17") as run:
+        run.once("issue refund", issue_refund, "A17", 40)
+
+
 def waypoint_while_asked() -> None:
     """A waypoint of another branch, while the question is open."""
     two_questions()
@@ -303,6 +319,8 @@ CASES: dict[str, Callable[[], None]] = {
         question,
         two_questions,
         answered,
+        decided,
+        step_stopped,
         waypoint_while_asked,
     )
 }

@@ -431,7 +431,9 @@ def pause_note(stop: Stop) -> Note:
     """Tell where a graph waits; what it asks stands in the sections of all notes."""
     waiting = questions(stop.writes)
     nodes = [node for write in waiting if (node := node_of(write.path, stop.tasks))]
-    who = f"Node {counted(nodes)}" if nodes else "The graph"
+    who = (
+        f"{'Node' if len(set(nodes)) == 1 else 'Nodes'} {counted(nodes)}" if nodes else "The graph"
+    )
     one = len(waiting) < 2
     story = (
         f"{who} {'stopped and asks before it goes' if one else 'stopped and ask before they go'}"

@@ -201,13 +201,14 @@ class People:
 
     def delivered(
         self, ns: str, loaded: Loaded, wanted: Schema
-    ) -> tuple[list[Write], dict[str, str]]:
+    ) -> tuple[list[Write], dict[str, tuple[str, str]]]:
         """Return the writes of a checkpoint with the answers that its tasks have not used yet.
 
         Returns:
-            The writes, and what is told of each such answer by the question's id.
+            The writes; and of each such answer the task that gets it, "" where that is not
+            known, and a line for notes, by the question's id.
         """
-        told: dict[str, str] = {}
+        told: dict[str, tuple[str, str]] = {}
         if not any(write.channel in (ASKED, ANSWERED) for write in loaded.writes):
             return loaded.writes, told
         ledger = self._run.turn(core.fresh)
@@ -221,8 +222,8 @@ class People:
                 core.give(self._run.journal, question.id, ns)  # LangGraph has it from now on
             if question.state != "answered" or _is_null(question):
                 continue
-            told[question.id] = _said(question)
             holder = self._holder(writes, str(meta["interrupt"]))
+            told[question.id] = ("" if holder is None else holder.task, _said(question))
             if holder is None:
                 continue
             value = core.value_of(question)[0]

@@ -14,7 +14,7 @@ from caravanserai.langgraph import _migrating, _notes
 from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
 from caravanserai.langgraph._invocations import kept_by
 from caravanserai.langgraph._notes import PLACES, Step, Write
-from caravanserai.langgraph._people import People, asked_in
+from caravanserai.langgraph._people import ASKED, People, asked_in
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import Loaded, StoredThread
 from caravanserai_core import reading
@@ -132,7 +132,10 @@ class Thread(StoredThread):
         if lines:
             with self.lock:
                 told = self._told.setdefault((ns, loaded.stored.id), _Told([], {}))
-                told.lines.update({name: ("", line) for name, line in lines.items()})
+                told.lines.update({name: ("", line) for name, (_, line) in lines.items()})
+                going_on = {task for task, _ in lines.values()}
+                waits = [w for w in told.writes if w.channel != ASKED or w.task not in going_on]
+                told.writes[:] = waits
         return loaded._replace(writes=writes)
 
     def branch(self, ns: str, checkpoint_id: str) -> None:
