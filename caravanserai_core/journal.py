@@ -157,6 +157,9 @@ class Journal(Appending):
             patch, kept = None, prepared.node
         if patch is None:
             self._roll(prepared.size)
+        else:
+            for piece in pieces:
+                piece.refer(patch.ops, lane)
         schema = self.schema.number if again is None else again.schema
         stamp = now()
         # The large digest is made here, before the lock is taken.
@@ -218,7 +221,8 @@ class Journal(Appending):
             for piece in pieces:
                 if piece.lane == lane:
                     piece.quiet()
-            drafts = [*self._placed(pieces), (draft, loc, number)]
+            behind = None if patch is None else number
+            drafts = [*self._placed(pieces, behind), (draft, loc, number)]
             return self._sealed(tail, drafts, shown=shown)
 
         appended = self._append(seal)
@@ -354,10 +358,12 @@ class Journal(Appending):
         self._note_pieces(pieces, appended.tail.seq - len(pieces) + 1)
         self._tail = appended.tail
 
-    def _placed(self, pieces: Sequence[Piece]) -> list[tuple[Draft, Any, int]]:
+    def _placed(
+        self, pieces: Sequence[Piece], point: int | None = None
+    ) -> list[tuple[Draft, Any, int]]:
         heads = [self._lanes.get(piece.lane) for piece in pieces]
         return [
-            (piece.draft(), head.place if head is not None else None, self._newest)
+            (piece.draft(point), head.place if head is not None else None, self._newest)
             for piece, head in zip(pieces, heads, strict=True)
         ]
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from caravanserai_core import codec, patching, survey
+from caravanserai_core import codec, patching, referring, survey
 from caravanserai_core.errors import (
     JournalDamaged,
     NewerFormat,
@@ -191,8 +191,14 @@ def data_of(record: Record, state: Any = None, *, lenient: bool = False) -> Any:
 
     Raises:
         UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
+        JournalDamaged: what it refers to is not there.
     """
     head = record.head
+    if referring.refers(record):
+        raise JournalDamaged(
+            f"entry {record.seq} shares values with waypoint {head['in']}, which does not hold "
+            "them. `caravanserai verify` says what is whole."
+        )
     tree = codec.parse(record.member("data"))
     if not head.get("tagged"):
         return tree

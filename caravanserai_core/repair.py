@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, compaction, journal, patching, reading, survey
+from caravanserai_core import codec, compaction, journal, patching, reading, referring, survey
 from caravanserai_core.opening import open_body
 from caravanserai_core.records import Malformed, Record
 from caravanserai_core.stores.base import Bad, Sealed, Tail
@@ -44,7 +44,8 @@ class Repaired(NamedTuple):
 def repair(store: Store, run_id: str) -> Repaired:
     """Make a damaged run whole again without what is damaged.
 
-    Every waypoint that still loads is kept, and every entry that is whole. Numbers are not given
+    Every waypoint that still loads is kept, and every entry that is whole, what it shares with a
+    waypoint included. Numbers are not given
     again, also not those of lost waypoints. Notes of lost waypoints stay where they are.
 
     Raises:
@@ -80,7 +81,8 @@ class _Found:
     def __init__(self, store: Store, run_id: str, items: Iterator[Record | Bad]) -> None:
         self._store = store
         self._run_id = run_id
-        self._records = _in_order(_whole(store, run_id, items))
+        records = referring.written_out(_in_order(_whole(store, run_id, items)))
+        self._records = [record for record in records if not referring.refers(record)]
         for record in self._records:
             if record.kind == "open":
                 reading.opening(record, run_id)  # of this run, and of a version known here

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, patching, reading, survey
+from caravanserai_core import codec, patching, reading, referring, survey
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.journal import Journal
 from caravanserai_core.notes import recorded
@@ -132,6 +132,8 @@ class _Check:
                 self._trees.clear()
             elif record.kind == "waypoint":
                 self._waypoint(record)
+            elif referring.refers(record):
+                raise Malformed(f"waypoint {record.head['in']} does not hold what it refers to")
             elif record.body:
                 record.data()
         except NewerFormat as error:

@@ -105,6 +105,7 @@ CORE = (
         "copying",
         "durability",
         "piece",
+        "referring",
         "pipeline",
         "renderer",
         "trees",
