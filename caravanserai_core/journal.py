@@ -195,14 +195,14 @@ class Journal(Appending):
             if again is not None:
                 fields["repeats"] = True
             number = self._newest + 1
-            fields["note"] = told.to_json()
+            fields["note"] = told.to_json(goal)
             pending = self.behind([piece.record(0, 0).head for piece in pieces])[1].at_waypoint()
             if pending != NOTHING:
                 fields["pending"] = pending.to_json()
             text = ""
             if self._due:
                 text = self._render(number, stamp, told, pending)
-            if self._ready is None and (type(fields["note"]) is not str or "pending" in fields):
+            if self._ready is None and (not told.plain or "pending" in fields):
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(

@@ -326,7 +326,7 @@ class Lane:
         else:
             patch = self._link(ops)
         most = full.size
-        if patch.chain <= GROWN and size > full.size:
+        if patch.chain <= GROWN and len(patch.data) < size > full.size:
             # The full record and its patches are then at most twice the state.
             most = 2 * size - full.size
         if patch.weight > most or (limit is not None and patch.chain >= limit):

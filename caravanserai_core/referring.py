@@ -38,9 +38,7 @@ def refer(data: bytes, ops: Sequence[Op]) -> bytes | None:
         ops: the patch of the waypoint that will stand behind it.
     """
     known = {
-        op.value: at
-        for at, op in enumerate(ops)
-        if len(op.value) >= _LEAST and op.value in data
+        op.value: at for at, op in enumerate(ops) if len(op.value) >= _LEAST and op.value in data
     }
     if not known:
         return None

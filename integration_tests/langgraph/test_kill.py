@@ -23,7 +23,7 @@ from integration_tests.support import ROOT, require
 
 require("langgraph")
 
-from caravanserai_core import FileStore, RunNotFound, survey
+from caravanserai_core import FileStore, RunNotFound, reading, survey
 from caravanserai_core.notes import recorded
 from caravanserai_core.verify import verify
 from integration_tests.langgraph.killing_graph import ORDER, RUN, step_of
@@ -124,7 +124,8 @@ class Life:
         latest = self.folder / ".caravanserai" / RUN / "latest.md"
         told = latest.read_text(encoding="utf-8")
         framework = f"LangGraph {version('langgraph')}"
-        whole = recorded(main[-1].head, RUN, framework)
+        goal = reading.opening(records[0]).goal
+        whole = recorded(main[-1].head, RUN, framework, goal)
         says = [r.head["say"] for r in since if r.kind == "entry" and r.head.get("say")]
         if not says and not any(r.kind == "finish" for r in since):
             assert told == whole
