@@ -270,10 +270,11 @@ class Lane:
         if not steps:
             return
         # Patches that are not on the way are not read; all were about as long as these.
-        most = max(len(step.body or b"") for step in steps)
-        self._weight = max(most, PATCH_CHARGE) * max(
-            len(steps), (self.number - first.waypoint) // 2
-        )
+        sizes = [len(step.body or b"") for step in steps]
+        most = max(sizes)
+        aside = max(0, (self.number - first.waypoint) // 2 - len(steps))
+        self._weight = sum(max(size, PATCH_CHARGE) for size in sizes)
+        self._weight += aside * max(most, PATCH_CHARGE)
         if steps[0].head["base"] == first.waypoint and len(steps) == 1:
             patch: Any = codec.parse(steps[0].member("patch"))
             if all(op["op"] == "replace" for op in patch):
