@@ -174,10 +174,11 @@ def copy_run(
     old = source.legacy(run_id)
     if not items and old is None:
         raise reading.not_found(source, run_id)
-    framework = reading.opening(items[0]).framework if items else None
+    first = reading.opening(items[0]) if items else None
+    framework, goal = (first.framework, first.goal) if first is not None else (None, None)
     for record in items:
         if "note_sha256" in record.head:  # its note may name the run it belongs to
-            text = recorded(record.head, new_run_id, framework)
+            text = recorded(record.head, new_run_id, framework, goal)
             record.head["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
 
     def seal(tail: Tail | None, _news: list[Record] | None) -> Sealed:
@@ -202,7 +203,8 @@ def copy_run(
     # The live note follows the main lane: its notes come last.
     for record in sorted(points, key=lambda point: (point.lane == "", point.waypoint)):
         name = f"waypoint-{record.waypoint}.md"
-        target.put_note(new_run_id, Shown(name, recorded(record.head, new_run_id, framework), None))
+        text = recorded(record.head, new_run_id, framework, goal)
+        target.put_note(new_run_id, Shown(name, text, None))
     return len(points)
 
 

@@ -158,6 +158,9 @@ class Journal(Appending):
             patch, kept = None, prepared.node
         if patch is None:
             self._roll(prepared.size)
+        else:
+            for piece in pieces:
+                piece.refer(patch.ops, lane)
         schema = self.schema.number if again is None else again.schema
         if head is not None and not self._told_schema:
             self._told_schema = older(schema, head, self.run_id)
@@ -199,14 +202,14 @@ class Journal(Appending):
                 if used:
                     fields["used"] = used
             number = self._newest + 1
-            fields["note"] = told.to_json()
+            fields["note"] = told.to_json(goal)
             pending = self.behind([piece.record(0, 0).head for piece in pieces])[1].at_waypoint()
             if pending != NOTHING:
                 fields["pending"] = pending.to_json()
             text = ""
             if self._due:
                 text = self._render(number, stamp, told, pending)
-            if self._ready is None and (type(fields["note"]) is not str or "pending" in fields):
+            if self._ready is None and (not told.plain or "pending" in fields):
                 # A plain note is its own text; how sections are laid out may change one day.
                 fields["note_sha256"] = hashlib.sha256(text.encode()).hexdigest()
             draft = Draft(
@@ -225,7 +228,8 @@ class Journal(Appending):
             for piece in pieces:
                 if piece.lane == lane:
                     piece.quiet()
-            drafts = [*self._placed(pieces), (draft, loc, number)]
+            behind = None if patch is None else number
+            drafts = [*self._placed(pieces, behind), (draft, loc, number)]
             return self._sealed(tail, drafts, shown=shown)
 
         appended = self._append(seal)
@@ -361,10 +365,12 @@ class Journal(Appending):
         self._note_pieces(pieces, appended.tail.seq - len(pieces) + 1)
         self._tail = appended.tail
 
-    def _placed(self, pieces: Sequence[Piece]) -> list[tuple[Draft, Any, int]]:
+    def _placed(
+        self, pieces: Sequence[Piece], point: int | None = None
+    ) -> list[tuple[Draft, Any, int]]:
         heads = [self._lanes.get(piece.lane) for piece in pieces]
         return [
-            (piece.draft(), head.place if head is not None else None, self._newest)
+            (piece.draft(point), head.place if head is not None else None, self._newest)
             for piece, head in zip(pieces, heads, strict=True)
         ]
 

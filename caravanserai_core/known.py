@@ -18,7 +18,7 @@ from caravanserai_core.notes import Note, Place, foot, render
 from caravanserai_core.opening import writer
 from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of, when
 from caravanserai_core.quoting import one_line
-from caravanserai_core.redact import redact_fields
+from caravanserai_core.redact import redact, redact_fields
 from caravanserai_core.schema import FIRST, schema_of
 from caravanserai_core.stores.base import Shown
 from caravanserai_core.turns import Turns
@@ -211,7 +211,8 @@ class Known:
             self._finish = None
             self._remarks.pop(record.lane, None)
             if record.lane == "":
-                note = Note.from_json(head.get("note", ""))
+                goal = None if self.goal is None else redact(self.goal)
+                note = Note.from_json(head.get("note", "")).with_goal(goal)
                 self._shown = (record.waypoint, record.head["time"], note)
                 self._shown_pending = from_json(record.head.get("pending"))
         elif record.kind == "finish":

@@ -5,7 +5,8 @@ written as a patch: on the last full record, where little was replaced since and
 happened; else on its parent. So that a chain of parents stays short, each 32nd patch repeats
 what was replaced in the 31 before it and builds on the waypoint before those. When the patches
 since the last full record outweigh it, the next one is full again, so any state is rebuilt from
-a few dozen records and about twice its own size.
+a few dozen records and about twice its own size. What a state grew by is in its patches, and a
+full record would only say it again: up to `GROWN` records it counts for as much as it adds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ UNSEEN_SMALL: Final = 64 * 1024
 PATCH_CHARGE: Final = 512
 """Bytes that a patch on a chain costs at least: many tiny ones make loading slow."""
 
+GROWN: Final = 512
+"""Records of a chain; up to here patches may outweigh the full one by what the state grew."""
 
 SKIP: Final = 32
 """Patches; one in so many builds on the waypoint that many before it."""
@@ -89,6 +92,7 @@ class Patch(NamedTuple):
 
     Attributes:
         data: its JSON.
+        ops: its operations.
         base: the waypoint it builds on.
         chain: records between the full one and this, itself counted.
         weight: bytes charged since the full record, its own counted.
@@ -98,6 +102,7 @@ class Patch(NamedTuple):
     """
 
     data: bytes
+    ops: list[patching.Op]
     base: int
     chain: int
     weight: int
@@ -265,10 +270,11 @@ class Lane:
         if not steps:
             return
         # Patches that are not on the way are not read; all were about as long as these.
-        most = max(len(step.body or b"") for step in steps)
-        self._weight = max(most, PATCH_CHARGE) * max(
-            len(steps), (self.number - first.waypoint) // 2
-        )
+        sizes = [len(step.body or b"") for step in steps]
+        most = max(sizes)
+        aside = max(0, (self.number - first.waypoint) // 2 - len(steps))
+        self._weight = sum(max(size, PATCH_CHARGE) for size in sizes)
+        self._weight += aside * max(most, PATCH_CHARGE)
         if steps[0].head["base"] == first.waypoint and len(steps) == 1:
             patch: Any = codec.parse(steps[0].member("patch"))
             if all(op["op"] == "replace" for op in patch):
@@ -290,7 +296,7 @@ class Lane:
         if before is None or self._full is None:
             return None, prepared.node
         ops, kept = delta.diff(before, prepared.node)
-        return self._choose(ops, self._full, store.max_chain), kept
+        return self._choose(ops, self._full, prepared.size, store.max_chain), kept
 
     def repeat(self, limit: int | None) -> Patch | None:
         """Make the patch of a waypoint whose state is the head's: empty, however small that is.
@@ -310,14 +316,21 @@ class Lane:
             return None
         return patch
 
-    def _choose(self, ops: list[patching.Op], full: Full, limit: int | None) -> Patch | None:
+    def _choose(
+        self, ops: list[patching.Op], full: Full, size: int, limit: int | None
+    ) -> Patch | None:
         joined = patching.join(self._joined, ops) if self._joined is not None else None
         if joined is not None and patching.worth_joining(joined, ops):
-            data = patching.encode_joined(joined)
-            patch = Patch(data, full.waypoint, 1, self._weight + len(data), joined, None)
+            ops = patching.replacing(joined)
+            data = patching.encode_ops(ops)
+            patch = Patch(data, ops, full.waypoint, 1, self._weight + len(data), joined, None)
         else:
             patch = self._link(ops)
-        if patch.weight > full.size or (limit is not None and patch.chain >= limit):
+        most = full.size
+        if patch.chain <= GROWN and len(patch.data) < size > full.size:
+            # The full record and its patches are then at most twice the state.
+            most = 2 * size - full.size
+        if patch.weight > most or (limit is not None and patch.chain >= limit):
             return None
         return patch
 
@@ -325,9 +338,10 @@ class Lane:
         """Make the next patch of a chain: on the parent, or one that skips the last ones."""
         since = patching.join(self._since, ops)
         if since is not None and self._steps + 1 >= SKIP:
-            data = patching.encode_joined(since)
+            ops = patching.replacing(since)
             base, chain, since = self._anchor[0], self._anchor[1] + 1, None
         else:
-            data = patching.encode_ops(ops)
             base, chain = self.number, self._chain + 1
-        return Patch(data, base, chain, self._weight + max(len(data), PATCH_CHARGE), None, since)
+        data = patching.encode_ops(ops)
+        weight = self._weight + max(len(data), PATCH_CHARGE)
+        return Patch(data, ops, base, chain, weight, None, since)

@@ -128,11 +128,17 @@ class Note:
         rest = self.happened or self.plan or self.next or self.decided or self.so_far or self.goal
         return not rest
 
-    def to_json(self) -> str | dict[str, Any]:
-        """Return what a record holds: the text alone, or the fields that have content."""
-        if self.plain:
-            return _storable(self.summary)
+    def to_json(self, goal: str | None = None) -> str | dict[str, Any]:
+        """Return what a record holds: the text alone, or the fields that have content.
+
+        Args:
+            goal: what the run is for, which its records do not repeat.
+        """
         tree = {name: value for name in _FIELDS if (value := getattr(self, name))}
+        if goal is not None and self.goal == goal:
+            del tree["goal"]
+        if not tree.keys() - {"summary"}:
+            return _storable(self.summary)
         tree["summary"] = self.summary
         return _storable_tree(tree)  # type: ignore[no-any-return]
 
@@ -393,16 +399,17 @@ def _so_far(texts: tuple[str, ...]) -> str:
     return _bullets((first, *texts[hidden:]))
 
 
-def recorded(head: dict[str, Any], run_id: str, framework: str | None) -> str:
+def recorded(head: dict[str, Any], run_id: str, framework: str | None, goal: str | None) -> str:
     """Return the note that a waypoint's record holds, as it is rendered.
 
     Args:
         head: the record's head.
         run_id: its run.
         framework: what the run is made with, or None; see `foot`.
+        goal: what the run is for, or None; a record does not repeat it.
     """
     number = head["waypoint"]
-    note = Note.from_json(head.get("note", ""))
+    note = Note.from_json(head.get("note", "")).with_goal(goal)
     at = Place(run_id, from_json(head["pending"])) if "pending" in head else None
     end = foot(run_id, framework, number, open_=at is not None and at.pending.open)
     return render(number, head["time"], note, foot=end, at=at)

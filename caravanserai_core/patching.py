@@ -103,9 +103,9 @@ def worth_joining(values: dict[str, bytes], ops: Sequence[Op]) -> bool:
     return len(values) <= _MOST_JOINED and total <= 2 * latest + 1024
 
 
-def encode_joined(values: dict[str, bytes]) -> bytes:
-    """Return joined replacements as a JSON Patch."""
-    return encode_ops([Op("replace", path, value) for path, value in values.items()])
+def replacing(values: dict[str, bytes]) -> list[Op]:
+    """Return joined replacements as operations."""
+    return [Op("replace", path, value) for path, value in values.items()]
 
 
 def apply(tree: Any, patch: Any) -> Any:

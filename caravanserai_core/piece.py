@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from caravanserai_core import referring
 from caravanserai_core.opening import writer
 from caravanserai_core.records import Draft, Record, body_digest, now
 from caravanserai_core.redact import redact_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from caravanserai_core.patching import Op
+
+_DATA: Final = b'"data":'
 
 
 class Piece:
@@ -18,13 +26,21 @@ class Piece:
         seq: number of its record, once it is written; else 0.
     """
 
-    __slots__ = ("_body", "_digest", "_time", "fields", "lane", "seq")
+    __slots__ = ("_body", "_digest", "_referring", "_time", "fields", "lane", "seq")
 
-    def __init__(self, fields: dict[str, Any], lane: str, body: bytes) -> None:
+    def __init__(self, fields: dict[str, Any], lane: str, data: bytes) -> None:
+        """Make an entry.
+
+        Args:
+            fields: what goes into its head.
+            lane: the lane it belongs to.
+            data: its data, encoded.
+        """
         self.fields = redact_fields(fields)
         self.lane = lane
         self.seq = 0
-        self._body = body
+        self._body = body = _DATA + data
+        self._referring: tuple[bytes, str] | None = None
         self._time = now()
         # The large digest is made here, before any lock is taken.
         self._digest = body_digest(body)
@@ -33,15 +49,38 @@ class Piece:
         """Leave out the line for the live note: a waypoint right behind it tells the same."""
         self.fields.pop("say", None)
 
-    def draft(self) -> Draft:
-        """Return the record before its place is known."""
+    def refer(self, ops: Sequence[Op], lane: str) -> None:
+        """Look for what a waypoint holds as well, before any lock is taken; see `draft`.
+
+        Args:
+            ops: the patch of the waypoint.
+            lane: that waypoint's.
+        """
+        self._referring = None
+        data = referring.refer(self._body[len(_DATA) :], ops) if lane == self.lane else None
+        if data is not None:
+            body = _DATA + data
+            self._referring = (body, body_digest(body))
+
+    def draft(self, point: int | None = None) -> Draft:
+        """Return the record before its place is known.
+
+        Args:
+            point: number of the waypoint that `refer` was told of, if that follows in the same
+                append with that patch.
+        """
+        fields, body, digest = self.fields, self._body, self._digest
+        if point is not None and self._referring is not None:
+            body, digest = self._referring
+            # A reader that does not know of it refuses the tag.
+            fields = {**fields, "in": point, "tagged": True}
         return Draft(
             "entry",
-            self.fields,
+            fields,
             by=writer(),
             lane=self.lane,
-            body=self._body,
-            digest=self._digest,
+            body=body,
+            digest=digest,
             time=self._time,
         )
 

@@ -337,7 +337,7 @@ class Pipeline:
             fields["tagged"] = True
         if encoded.shared:
             fields["shared"] = list(encoded.shared)
-        waiting = Waiting(self, Piece(fields, lane, b'"data":' + encoded.data))
+        waiting = Waiting(self, Piece(fields, lane, encoded.data))
         with self._lock:
             self._entries += 1
             waiting.number = self._entries

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from caravanserai_core import codec, patching, survey
+from caravanserai_core import codec, patching, referring, survey
 from caravanserai_core.errors import (
     JournalDamaged,
     NewerFormat,
@@ -46,6 +46,7 @@ class Waypoint:
     """
 
     __slots__ = (
+        "_goal",
         "_meta",
         "_read",
         "_time",
@@ -63,6 +64,7 @@ class Waypoint:
         record: Record,
         adapter: str,
         read: Callable[[int], Any],
+        goal: str | None = None,
     ) -> None:
         head = record.head
         self.number: int = head["waypoint"]
@@ -75,11 +77,12 @@ class Waypoint:
         self._meta: dict[str, Any] | None = head.get("meta")
         self.adapter = adapter
         self._read = read
+        self._goal = goal
 
     @property
     def note(self) -> Note:
         """What happened and what is next."""
-        return Note.from_json(self._tree)
+        return Note.from_json(self._tree).with_goal(self._goal)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -191,8 +194,14 @@ def data_of(record: Record, state: Any = None, *, lenient: bool = False) -> Any:
 
     Raises:
         UnknownType, SchemaMismatch: see `caravanserai_core.codec.decode`.
+        JournalDamaged: what it refers to is not there.
     """
     head = record.head
+    if referring.refers(record):
+        raise JournalDamaged(
+            f"entry {record.seq} shares values with waypoint {head['in']}, which does not hold "
+            "them. `caravanserai verify` says what is whole."
+        )
     tree = codec.parse(record.member("data"))
     if not head.get("tagged"):
         return tree
@@ -428,12 +437,12 @@ def waypoints(store: Store, run_id: str) -> list[Waypoint]:
         return load(store, run_id, number)
 
     found: list[Waypoint] = []
-    adapter = None
+    adapter = goal = None
     for record in survey.records(store, run_id, bodies=False):
         if adapter is None:
-            adapter = written_by(store, run_id)
+            adapter, goal = _written_by(store, run_id)
         if record.head["kind"] == "waypoint":
-            found.append(Waypoint(record, adapter, read))
+            found.append(Waypoint(record, adapter, read, goal))
     last = found[-1].number if found else 0
     if adapter is None or store.get_note(run_id, f"waypoint-{last + 1}.md") is not None:
         store.recent(run_id)  # raises where the journal ends too early: it does not show by itself
@@ -453,10 +462,16 @@ def written_by(store: Store, run_id: str) -> str:
     Raises:
         JournalDamaged, NewerFormat: as `opening`.
     """
+    return _written_by(store, run_id)[0]
+
+
+def _written_by(store: Store, run_id: str) -> tuple[str, str | None]:
+    """Return the adapter that wrote a run, and what the run is for."""
     for item in store.scan(run_id, bodies=True):
         if isinstance(item, Record) and item.kind == "open":
-            return opening(item, run_id).adapter
-    return "python"
+            found = opening(item, run_id)
+            return found.adapter, found.goal
+    return "python", None
 
 
 def _legacy_waypoint(old: Any, number: int, read: Callable[[int], Any]) -> Waypoint:
@@ -478,10 +493,9 @@ def waypoint(store: Store, run_id: str, at: int | None = None) -> Waypoint:
     """
     chain = newest(store, run_id) if at is None else store.chain(run_id, at)
     if chain:
+        adapter, goal = _written_by(store, run_id)
         return Waypoint(
-            chain[-1],
-            written_by(store, run_id),
-            lambda number: decode(chain, number, store, run_id),
+            chain[-1], adapter, lambda number: decode(chain, number, store, run_id), goal
         )
     old = store.legacy(run_id)
     if old is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, compaction, journal, patching, reading, survey
+from caravanserai_core import codec, compaction, journal, patching, reading, referring, survey
 from caravanserai_core.opening import open_body
 from caravanserai_core.records import Malformed, Record
 from caravanserai_core.stores.base import Bad, Sealed, Tail
@@ -51,7 +51,8 @@ class Repaired(NamedTuple):
 def repair(store: Store, run_id: str) -> Repaired:
     """Make a damaged run whole again without what is damaged.
 
-    Every waypoint that still loads is kept, and every entry that is whole. Numbers are not given
+    Every waypoint that still loads is kept, and every entry that is whole, what it shares with a
+    waypoint included. Numbers are not given
     again, also not those of lost waypoints. Notes of lost waypoints stay where they are.
 
     Raises:
@@ -90,7 +91,9 @@ class _Found:
         self._run_id = run_id
         # What stands behind the last whole record.
         self._behind: list[Bad] = []
-        self._records = _in_order(_whole(store, run_id, self._watched(items)))
+        found = _in_order(_whole(store, run_id, self._watched(items)))
+        records = referring.written_out(found)
+        self._records = [record for record in records if not referring.refers(record)]
         for record in self._records:
             if record.kind == "open":
                 reading.opening(record, run_id)  # of this run, and of a version known here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from caravanserai_core import referring
 from caravanserai_core.stores.base import Bad, damage_error
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 def survey(store: Store, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
     """Yield the records that count, those of whole appends, in order, and what does not.
 
-    With `start`, the place of a record, from there on.
+    With `start`, the place of a record, from there on. Entries are written out, see `referring`,
+    where the bodies that this takes were read.
 
     A `Bad` that is `complete` is damage. One that is not is the unfinished end of the journal: it
     was never acknowledged, and is not there yet.
@@ -65,7 +67,7 @@ def survey(store: Store, run_id: str, *, bodies: bool, start: Any = None) -> Ite
         before = item
         pending.append(item)
         if skipped + len(pending) == count:
-            yield from pending
+            yield from referring.written_out(pending)
             pending = []
     if torn is None and pending:
         torn = _gap(store, run_id, pending[0])._replace(why="its append is not whole")

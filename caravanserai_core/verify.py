@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, patching, reading, survey
+from caravanserai_core import codec, patching, reading, referring, survey
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
 from caravanserai_core.journal import Journal
 from caravanserai_core.notes import recorded
@@ -97,6 +97,7 @@ class _Check:
         self._where = store.where(run_id)
         self._last = 0
         self._framework: str | None = None
+        self._goal: str | None = None
         # By lane: the waypoints since its full record, and the newest state.
         self._trees: dict[str, tuple[set[int], Any]] = {}
 
@@ -128,10 +129,13 @@ class _Check:
             self.find("damage", what, offset, where)
         try:
             if record.kind == "open":
-                self._framework = reading.opening(record, self.run_id).framework
+                opening = reading.opening(record, self.run_id)
+                self._framework, self._goal = opening.framework, opening.goal
                 self._trees.clear()
             elif record.kind == "waypoint":
                 self._waypoint(record)
+            elif referring.refers(record):
+                raise Malformed(f"waypoint {record.head['in']} does not hold what it refers to")
             elif record.body:
                 record.data()
         except NewerFormat as error:
@@ -167,7 +171,7 @@ class _Check:
     def _note(self, record: Record) -> None:
         name = f"waypoint-{record.waypoint}.md"
         text = self.store.get_note(self.run_id, name)
-        expected = recorded(record.head, self.run_id, self._framework)
+        expected = recorded(record.head, self.run_id, self._framework, self._goal)
         if text is None:
             self.find("note", f"{name} is missing; `caravanserai show` writes it again")
         elif text in (expected, redact(expected)) or _taken_over(self.store, self.run_id, record):
@@ -214,7 +218,7 @@ def renew_notes(store: Store, run_id: str) -> None:
         for record in survey.records(store, run_id, bodies=False):
             if record.kind == "waypoint":
                 name = f"waypoint-{record.waypoint}.md"
-                text = redact(recorded(record.head, run_id, journal.framework))
+                text = redact(recorded(record.head, run_id, journal.framework, journal.goal))
                 there = store.get_note(run_id, name)
                 gone = there is None or _unfinished(there, text)
                 if gone and not _taken_over(store, run_id, record):

@@ -219,7 +219,8 @@ def waypoint(store: Store, run_id: str, number: int, known: Trail) -> Waypoint:
     for record in known.records:
         if record.kind == "waypoint" and record.waypoint == number:
             adapter = reading.written_by(store, run_id)
-            return Waypoint(record, adapter, lambda at: reading.load(store, run_id, at))
+            told = goal(store, run_id)
+            return Waypoint(record, adapter, lambda at: reading.load(store, run_id, at), told)
     return reading.waypoint(store, run_id, number)
 
 

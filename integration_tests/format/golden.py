@@ -10,7 +10,9 @@ import datetime
 import decimal
 import enum
 import math
+import shutil
 import sys
+import tempfile
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
@@ -19,11 +21,15 @@ from typing import Any
 from unittest import mock
 from zoneinfo import ZoneInfo
 
-from caravanserai import Note, fork, open_run, pin, prune, register_type
+from caravanserai import FileStore, Note, fork, open_run, pin, prune, register_type
+from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.records import FORMAT
 from caravanserai_core.stores import _file
 
 FOLDER = Path(__file__).parent / "golden" / str(FORMAT)
+
+LATER = FOLDER.with_name(f"{FORMAT}.1")
+"""Runs that are written in another way since, in the same format."""
 
 
 @register_type(name="golden.Phase")
@@ -146,6 +152,39 @@ def make_kept(folder: Path) -> None:
     fork(KEPT, at=4, new_run_id=BRANCH, store=folder)
 
 
+CHAT = "chat"
+"""A run of an adapter whose entries share values with the waypoint behind them."""
+
+
+def said(number: int) -> list[Any]:
+    """What a step of that run wrote."""
+    return [
+        ["messages", [{"role": "assistant", "content": f"answer {number} " * 40}]],
+        ["n", number],
+    ]
+
+
+def make_chat(folder: Path) -> None:
+    """Write it."""
+    run = Pipeline(FileStore(folder), CHAT, "python", "no framework")
+    run.begin("to be read for ever")
+    messages = [{"role": "user", "content": "question " * 500}]
+    for number in range(1, 6):
+        data = said(number)
+        entry = run.entry("writes", data, lane="", meta={"of": number})
+        messages = [*messages, data[0][1][0]]
+        state = run.prepare({"messages": messages, "n": number}, "")
+        note = Note(f"Answer {number}.", next="The next one.")
+        run.checkpoint(state, note, lane="", meta={}).result()
+        entry.result(0, sync=True)
+    run.write_notes()
+
+
+def folder_of(name: str) -> Path:
+    """Return where a run lies as it is written now."""
+    return LATER if (LATER / name).exists() else FOLDER
+
+
 def make(folder: Path) -> None:
     """Write the golden journals."""
     machine = (
@@ -176,6 +215,7 @@ def make(folder: Path) -> None:
         run.checkpoint({"side": 1}, "a side lane", lane="side")
         run.finish((1, 2))
     make_kept(folder)
+    make_chat(folder)
     for patch in machine:
         patch.stop()
     for file in folder.glob("*/lock"):
@@ -184,6 +224,10 @@ def make(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if FOLDER.exists():
-        sys.exit(f"{FOLDER} is there: a released format is not written again")
-    make(FOLDER)
+    if LATER.exists():
+        sys.exit(f"{LATER} is there: what was released is not written again")
+    with tempfile.TemporaryDirectory() as made_in:
+        made = Path(made_in, "store")
+        make(made)
+        for run_id in ("growing", "noted", REMOVED, CHAT):
+            shutil.copytree(made / run_id, LATER / run_id, symlinks=True)

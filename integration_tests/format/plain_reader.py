@@ -1,4 +1,4 @@
-"""A reader of journals, written from docs/format.md alone: each waypoint's state as JSON."""
+"""A reader of journals, written from docs/format.md alone: states and entries as JSON."""
 
 import hashlib
 import json
@@ -78,3 +78,17 @@ def read_states(folder):
                 tree = patched(json.loads(json.dumps(states[head["base"]])), tree)
             states[head["waypoint"]] = tree
     return states
+
+
+def read_entries(folder):
+    """Return the data of all entries as JSON."""
+    records = list(read_records(folder))
+    patches = {h["waypoint"]: json.loads(v) for h, name, v in records if name == "patch"}
+
+    def whole(node, ops):
+        if isinstance(node, list):
+            return [whole(item, ops) for item in node]
+        return ops[node["$in"]]["value"] if isinstance(node, dict) and "$in" in node else node
+
+    found = [(h, json.loads(v)) for h, name, v in records if h["kind"] == "entry" and name]
+    return [whole(data, patches[h["in"]]) if "in" in h else data for h, data in found]

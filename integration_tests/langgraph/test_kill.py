@@ -23,7 +23,7 @@ from integration_tests.support import ROOT, require
 
 require("langgraph")
 
-from caravanserai_core import FileStore, RunNotFound, survey
+from caravanserai_core import FileStore, RunNotFound, reading, survey
 from caravanserai_core.ledger import MARKS
 from caravanserai_core.listing import waits_of
 from caravanserai_core.notes import recorded
@@ -126,7 +126,8 @@ class Life:
         latest = self.folder / ".caravanserai" / RUN / "latest.md"
         told = latest.read_text(encoding="utf-8")
         framework = f"LangGraph {version('langgraph')}"
-        whole = recorded(main[-1].head, RUN, framework)
+        goal = reading.opening(records[0]).goal
+        whole = recorded(main[-1].head, RUN, framework, goal)
         if any(r.kind in MARKS for r in since):
             assert ("**Waiting for a person" in told) == bool(waits_of(records[-1])), told
             return

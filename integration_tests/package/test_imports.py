@@ -106,6 +106,7 @@ CORE = (
         "copying",
         "durability",
         "piece",
+        "referring",
         "pipeline",
         "renderer",
         "trees",

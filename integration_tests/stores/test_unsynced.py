@@ -161,7 +161,7 @@ def test_what_is_written_over_what_was_lost_is_not_lost(tmp_path: Path, sync: bo
     with pytest.raises(StoreFailed, match="did not keep"):
         journal.turns.do(journal.sync)
 
-    pieces = [Piece({"name": "e", "n": n}, "", b'"data":null') for n in (4, 5, 6)]
+    pieces = [Piece({"name": "e", "n": n}, "", b"null") for n in (4, 5, 6)]
     journal.turns.do(lambda: journal.add_pieces(pieces, sync=sync))
     journal.turns.do(journal.sync)
 

@@ -9,7 +9,7 @@ from caravanserai.langgraph import _migrating
 from caravanserai.langgraph._index import WRITES, Index, Stored
 from caravanserai.langgraph._notes import PLACES, Write
 from caravanserai.langgraph._renaming import Around
-from caravanserai_core import reading, schema
+from caravanserai_core import reading, referring, schema, survey
 from caravanserai_core.errors import JournalDamaged
 from caravanserai_core.quoting import one_line
 
@@ -151,14 +151,17 @@ class StoredThread:
     def indexed(self, ns: str, checkpoint_id: str) -> list[Record]:
         """Return the same, where the index is current."""
         found = list(self.index.writes.get((ns, checkpoint_id), ()))
-        return [record if record.body is not None else self._whole(record) for record in found]
+        return [
+            self._whole(record) if record.body is None or referring.refers(record) else record
+            for record in found
+        ]
 
     def _whole(self, record: Record) -> Record:
-        read = self.run.store.scan(self.run.run_id, bodies=True, start=record.place)
-        whole = next(iter(read), None)
-        if whole is None or getattr(whole, "sum", "") != record.sum:
-            raise JournalDamaged(f"record {record.seq} of {one_line(self.run.run_id)} has gone")
-        return whole  # type: ignore[return-value]
+        run = self.run
+        whole = next(survey.records(run.store, run.run_id, bodies=True, start=record.place), None)
+        if whole is None or whole.sum != record.sum:
+            raise JournalDamaged(f"record {record.seq} of {one_line(run.run_id)} has gone")
+        return whole
 
 
 def _belongs(record: Record, ns: str, checkpoint_id: str) -> bool:
