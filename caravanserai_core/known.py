@@ -467,5 +467,5 @@ def said(head: dict[str, Any]) -> str | None:
     ignored = head.get("unanswered")
     if not isinstance(ignored, list) or not ignored:
         return finished
-    never = f"{', '.join(map(str, ignored))} {'was' if len(ignored) == 1 else 'were'} never answered"
-    return f"{finished} {never}; the program went on."
+    names, were = ", ".join(map(str, ignored)), "was" if len(ignored) == 1 else "were"
+    return f"{finished} {names} {were} never answered; the program went on."

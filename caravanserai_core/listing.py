@@ -30,6 +30,7 @@ class RunInfo(NamedTuple):
         origin: the run that it was copied or forked from, `{"run_id"}` and for a fork
             `"waypoint"`, or None.
         waits: ids of the questions that are open.
+        stopped: it failed because a person's answer ended it.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class RunInfo(NamedTuple):
     error: str | None
     origin: dict[str, object] | None = None
     waits: tuple[str, ...] = ()
+    stopped: bool = False
 
 
 def waits_of(last: Record | None) -> tuple[str, ...]:
@@ -108,6 +110,7 @@ def runs(store: Store) -> list[RunInfo]:
                 error,
                 origin,
                 waits_of(last),
+                last is not None and bool(last.head.get("stopped")),
             )
         )
     # A run of 0.2.0 that went on under another folder name is listed once, as what it is now.

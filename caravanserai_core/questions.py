@@ -508,7 +508,7 @@ def _check(question: Question, value: object, *, given: bool) -> None:
         )
     if value == "happened" and shown.about is not None and not given:
         raise UsageError(
-            f'"happened" needs what the step returned: result= (None for nothing), or --result with '
+            '"happened" needs what the step returned: result= (None for nothing), or --result with '
             f"JSON (null for nothing). {question.id} is still open; nothing was recorded."
         )
     if given and (shown.about is None or value != "happened"):

@@ -252,15 +252,18 @@ class _Registry:
         self.named: dict[str, str] = {}
         self.marked: set[str] = set()
         self.seen: dict[tuple[str, str], Secret] = {}
+        self.values: dict[str, str | None] = {}
         self.environment: object = None
         self.found = NOTHING
 
     def add(self, secrets: list[Secret]) -> None:
         """Declare values; the caller holds the lock."""
         news = {(s.source, s.value): s for s in secrets}
-        if news.items() <= self.seen.items():
+        values = {source: resolve(source) for source, _ in (*self.seen, *news)}
+        if news.items() <= self.seen.items() and values == self.values:
             return
         self.seen |= news
+        self.values = values  # one that comes back makes a version too: the other is an old one
         self.found = Found(self.found.version + 1, list(self.seen.values()))
 
 
@@ -412,6 +415,20 @@ def resolve(source: str) -> str | None:
     if url is None or part not in ("password", "decoded"):
         return None
     return url[3] if part == "password" else unquote(url[3])
+
+
+def with_value(secret: Secret) -> Secret | None:
+    """Return the secret under the name by which its value is found again, or None.
+
+    None: it has another value now, so a reference to it would be another text. One that has none
+    now stays what it is: loading it raises, and changes nothing.
+    """
+    now = resolve(secret.source)
+    if now == secret.value:
+        return secret
+    others = [s for s in list(_registry.seen.values()) if s.value == secret.value]
+    found = next((s for s in others if resolve(s.source) == s.value), None)
+    return secret if found is None and now is None else found
 
 
 def refuse(what: str, text: str) -> None:

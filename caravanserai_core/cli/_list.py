@@ -11,13 +11,14 @@ import click
 from caravanserai_core import listing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
+from caravanserai_core.pending import after_stop
 from caravanserai_core.stores import FileStore
 
 if TYPE_CHECKING:
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.stores import Store
 
-_WAITS = "waits for you"
+_WAITS, _STOPPED = "waits for you", "ended by an answer"
 """What a status is called where people read it."""
 
 
@@ -66,6 +67,8 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
             ],
         )
         for info in runs:
+            if info.status == listing.FAILED and info.stopped:
+                _out.line(f"\n{_out.cell(info.run_id)}: {after_stop(info.run_id)}")
             if info.error:
                 _out.line(f"\n{_out.cell(info.run_id)}: {_out.cell(info.error)}")
         _out.line(f"\n{len(runs)} run{'s' if len(runs) != 1 else ''} in {_out.cell(store.url)}")
@@ -77,6 +80,8 @@ def _row(info: RunInfo, *more: str) -> tuple[str, ...]:
     count = f"{info.waypoints} waypoint(s)"
     rest = (_out.cell(text) for text in more)
     status = _WAITS if info.status == listing.WAITING else info.status
+    if info.status == listing.FAILED and info.stopped:
+        status = _STOPPED
     return _out.cell(info.run_id), count, age(info.updated), status, *rest
 
 

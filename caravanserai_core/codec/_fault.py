@@ -120,6 +120,16 @@ def secret_refused(source: str) -> Fault:
     )
 
 
+def earlier_refused(source: str) -> Fault:
+    """Why a value is not kept that a secret had before it got another one."""
+    return Fault(
+        f"holds an earlier value of the secret {source}, which has another one by now: a reference "
+        "would bring that back in its place. Take the new value, or leave the old one out",
+        SecretFound,
+        source,
+    )
+
+
 def clean(text: str, longest: int = _LONGEST) -> str:
     """A text from outside, fit for a message: control characters escaped, cut when long."""
     shown = text[:longest]

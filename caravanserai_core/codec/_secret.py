@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from caravanserai_core import likely, secrets
-from caravanserai_core.codec._fault import PAIR_TAGS, Fault, secret_refused, step, type_name
+from caravanserai_core.codec._fault import (
+    PAIR_TAGS,
+    Fault,
+    earlier_refused,
+    secret_refused,
+    step,
+    type_name,
+)
 from caravanserai_core.codec._strict import Malformed, read_items, read_text, strict
 from caravanserai_core.codec._tags import READERS as READ
 from caravanserai_core.codec._tags import escaped, whole
@@ -267,7 +274,14 @@ def _plain(text: str) -> Any:
 
 
 def _reference(form: Any) -> dict[str, Any]:
-    secret = form.secret
+    """Return the reference for a value.
+
+    Raises:
+        Fault: its secret has another value by now.
+    """
+    secret = secrets.with_value(form.secret)
+    if secret is None:
+        raise earlier_refused(form.secret.source)
     content: dict[str, Any] = {"of": secret.source}
     if form.escapes:
         content["json"] = form.escapes

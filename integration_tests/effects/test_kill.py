@@ -156,8 +156,8 @@ def check(
         else:
             assert count <= begun[token]
             assert count - 1 <= again[token], "a possible repetition that nobody recorded"
-    notes = "".join(store.get_note(run_id, f"waypoint-{n}.md") or "" for n in range(1, KEYS + 1))
-    told = len(re.findall(r'`act\(\d+\)` was run again: attempt ', notes))
+    notes = "".join(store.get_note(run_id, f"waypoint-{n}.md") or "" for n in range(1, 50 * KEYS))
+    told = len(re.findall(r"`act\(\d+\)` was run again: attempt ", notes))
     assert told == min(sum(again.values()), told if told >= 10 else KEYS * 100)
     caught["uncertain"] += sum(again.values()) + caught["happened"]
     findings = verify(store, run_id).findings
@@ -181,7 +181,7 @@ def test_a_killed_step_is_named_before_anybody_starts_again(server: Server, tmp_
             continue
         note = live_note(store, run_id)
         if open_effects and f"(process {pid} on " in note:
-            assert re.search(r'`act\(\d+\)` began ', note)
+            assert re.search(r"`act\(\d+\)` began ", note)
             assert re.search(r"no result yet\n\n---\nRun `run-\d+` · .+\n\Z", note)
             return
     pytest.fail("no kill came in the middle of a step")

@@ -668,9 +668,7 @@ def test_a_call_is_told_in_short_and_without_secrets(monkeypatch: pytest.MonkeyP
     assert briefly([Loud(), b"12", dt.date(2026, 1, 2), None, True, 1.5], 80) == (
         "Loud(…), bytes(…), 2026-01-02, None, True, 1.5"
     )
-    assert briefly([[1, 2, 3, 4], (), {}, [[1]], 10**100], 80) == (
-        "[1, 2, 3, …], (), {}, [[…]], …"
-    )
+    assert briefly([[1, 2, 3, 4], (), {}, [[1]], 10**100], 80) == ("[1, 2, 3, …], (), {}, [[…]], …")
     assert briefly(["a" * 100], 80) == f'"{"a" * 39}…"'
     assert briefly(["abc", "def"], 10) == '"abc", …'
     assert briefly(['a"b\n', 1], 80) == r'"a\"b\n", 1'
@@ -723,3 +721,5 @@ def test_after_stop_is_said_what_can_be_done() -> None:
         for way in ("again(…)", "`caravanserai fork run NEW`", "`caravanserai clean run`"):
             assert way in told
     assert "Start it again" not in latest()
+    assert "\tended by an answer\t" in CliRunner().invoke(app, ["list"]).output
+    assert list_runs()[0].status == "failed"

@@ -59,7 +59,7 @@ def test_a_decision_about_a_secret_does_not_show_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_program_that_goes_on_from_a_question_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """`except Exception` takes the pause for a failure: the log says so once, and so does the note."""
+    """`except Exception` takes the pause for a failure: the log says so once, the note too."""
 
     @resumable
     def work(run_id: str, state: Any) -> str:
@@ -110,9 +110,10 @@ def test_a_live_note_says_how_to_go_on_where_something_is_open() -> None:
     assert latest().endswith(WAY + " · exact state: `caravanserai show run@1 --state`\n")
     answer("run", "yes")
     assert "---" not in latest()
-    with pytest.raises(TimeoutError), open_run("run") as run:
+    with open_run("run") as run:
         run.checkpoint({"n": 2}, "two")
         assert "---" not in latest()
+    with pytest.raises(TimeoutError), open_run("run"):
         raise TimeoutError
     assert latest().endswith(WAY + " · exact state: `caravanserai show run@2 --state`\n")
     live = latest()
