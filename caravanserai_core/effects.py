@@ -160,8 +160,8 @@ def _check_function(label: str, fn: object, *, awaits: bool) -> None:
         raise UsageError(
             f"once({name!r}) takes a function and its arguments, not what a call of it returned"
         )
-    asynchronous = map(inspect.iscoroutinefunction, (fn, getattr(fn, "__call__", None)))  # noqa: B004
-    if not awaits and any(asynchronous):
+    calls = getattr(type(fn), "__call__", None)  # noqa: B004 - of an object that can be called
+    if not awaits and (inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(calls)):
         raise UsageError(
             f"once({name!r}) is given an async function, and does not wait for it. Use "
             f"`await aonce({name!r}, …)`. Nothing was run or recorded."

@@ -401,16 +401,17 @@ def commands(question: Asked, run_id: str) -> list[str]:
     values = [shell_word(spoken(option)) for option in question.options or question.examples]
     if not question.options:
         values.append("'YOUR ANSWER'")
+    step = question.about is not None
     return [
-        _command(run_id, question.id, value, with_result=bool(question.about) and not number)
-        for number, value in enumerate(values)
+        _command(run_id, question.id, value, with_result=step and value == "happened")
+        for value in values
     ]
 
 
 def _command(run_id: str, question: str, value: str, *, with_result: bool) -> str:
     words = [shell_word(run_id), question, value]
     begin = ["caravanserai answer"]
-    result = ["--result '…'"] if with_result else []  # the first answer is that it happened
+    result = ["--result '…'"] if with_result else []
     # A word that begins with a hyphen would be read as an option.
     if any(word.startswith("-") for word in words):
         return " ".join([*begin, *result, "--", *words])

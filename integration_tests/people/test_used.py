@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +15,7 @@ from caravanserai import WaitingForPerson, answer, ask, checkpoint, open_run, re
 from caravanserai_core import retention, survey
 from caravanserai_core.ledger import Ledger
 from integration_tests.api.helpers import forget_everything
+from integration_tests.support import ROOT
 
 
 def states() -> dict[str, str]:
@@ -113,3 +119,48 @@ def test_a_used_answer_stays_used_in_new_segments_and_pruned_journals(
     with pytest.raises(WaitingForPerson) as raised, open_run("run") as run:
         run.ask("More?")
     assert raised.value.questions == ("q3",)
+
+
+PROGRAM = """
+import os, signal, sys
+from caravanserai import WaitingForPerson, ask, checkpoint, resumable
+
+@resumable
+def work(run_id, state):
+    checkpoint(run_id, {"n": 1}, "about to ask")
+    said = ask("Send?")
+    print("got", said, flush=True)
+    if sys.argv[1] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    checkpoint(run_id, {"n": 2}, "sent")
+    print("asks", ask("Send?"))
+
+try:
+    work("run", {})
+except WaitingForPerson as waits:
+    print("waits", *waits.questions)
+"""
+
+
+def test_a_process_that_is_killed_with_an_answer_in_hand_gets_it_again() -> None:
+    """And the one that wrote a waypoint after it asks anew."""
+    Path("program.py").write_text(PROGRAM)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "adapters")])}
+
+    def start(how: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "program.py", how],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    assert start("lives") == (0, "waits q1\n")
+    answer("run", "yes")
+    for _ in range(2):
+        assert start("dies") == (-signal.SIGKILL, "got yes\n")
+    assert start("lives") == (0, "got yes\nwaits q2\n")
+    assert states() == {"q1": "spent", "q2": "open"}
