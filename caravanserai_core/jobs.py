@@ -6,6 +6,7 @@ ended, and then finds its result, or goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -94,7 +95,9 @@ class Alone:
             return  # it was inside the job before
         self.active = False
         self._gate.leave(self)
-        _inside.reset(token)
+        # A generator may be closed in another context than it was begun in.
+        with contextlib.suppress(ValueError):
+            _inside.reset(token)
 
     async def __aenter__(self) -> Self:
         import asyncio

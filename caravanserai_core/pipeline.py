@@ -14,6 +14,7 @@ from caravanserai_core import codec, questions, renderer, survey
 from caravanserai_core.doing import Inside
 from caravanserai_core.errors import Conflict
 from caravanserai_core.importing import refuse_work
+from caravanserai_core.jobs import Alone
 from caravanserai_core.journal import journal_for
 from caravanserai_core.notes import Note
 from caravanserai_core.ownership import Ownership, owning
@@ -157,6 +158,10 @@ class Pipeline:
         self._journal.adapter = self._adapter
         self._journal.goal = goal
         self._journal.framework = self._framework
+
+    def alone(self) -> Alone:
+        """Return the block in which no other thread or task of this process does the run's job."""
+        return Alone(self._journal)
 
     def owning(self, *, takeover: bool = False) -> Ownership:
         """Return the lease of the run, for the length of a call that has an end.

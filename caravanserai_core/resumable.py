@@ -28,7 +28,7 @@ from caravanserai_core.schema import declared
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations, Schema
@@ -180,11 +180,12 @@ def _wrapped(
         return awaited
 
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        items = _items if inspect.isgeneratorfunction(fn) else _aitems
 
         def yielded(run_id: str, state: Any = _OMITTED, *args: Any, **kwargs: Any) -> Any:
             this = call(run_id, args, kwargs)
             this.open()
-            return fn(*this.arguments(state, args), **kwargs)
+            return items(this, lambda: fn(*this.arguments(state, args), **kwargs))
 
         return yielded
 
@@ -204,6 +205,32 @@ def _wrapped(
                 return result
 
     return called
+
+
+def _items(this: _Call, begin: Callable[[], Any]) -> Generator[Any, Any, Any]:
+    """Give what a generator gives; the run is owned from its first item to its end."""
+    with this.run.owning():
+        return (yield from begin())
+
+
+async def _aitems(this: _Call, begin: Callable[[], Any]) -> AsyncGenerator[Any, Any]:
+    """Give what an async generator gives, and hand it what is sent and thrown; see `_items`."""
+    async with this.run.owning():
+        inner = begin()
+        try:
+            item = await inner.asend(None)
+            while True:
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    await inner.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
+                    item = await inner.athrow(error)
+                else:
+                    item = await inner.asend(sent)
+        except StopAsyncIteration:
+            return
 
 
 def _method(fn: Callable[..., Any], options: Options) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
 
 import pytest
 
-from caravanserai import acheckpoint, again, checkpoint, resumable
+from caravanserai import acheckpoint, again, checkpoint, list_runs, resumable
 from integration_tests.api.helpers import forget_everything
 
 worked: list[Any] = []
@@ -99,3 +99,58 @@ def test_generator_gets_its_state() -> None:
     assert list(numbers("run", {"n": 0})) == [3, 4]
     assert list(numbers("run", {"n": 0})) == []
     assert asyncio.run(collect()) == [2, 3, 4]
+
+
+def test_a_generator_owns_its_run_until_it_ends_or_is_closed() -> None:
+    """Others are told so meanwhile; what is sent and thrown reaches it."""
+
+    @resumable
+    def echo(run_id: str, state: int) -> Generator[object, object, str]:
+        got: object = state
+        while got != "end":
+            try:
+                got = yield got
+            except KeyError as error:
+                got = f"caught {error}"
+        return "returned"
+
+    @resumable
+    async def aecho(run_id: str, state: int) -> AsyncGenerator[object, object]:
+        got: object = state
+        while got != "end":
+            try:
+                got = yield got
+            except KeyError as error:
+                got = f"caught {error}"
+
+    def status() -> list[str]:
+        return [run.status for run in list_runs()]
+
+    for name in ("run", "other"):
+        checkpoint(name, 1)
+    it = echo("run", 0)
+    assert "running" not in status()
+    assert [next(it), it.send("two"), it.throw(KeyError("x"))] == [1, "two", "caught 'x'"]
+    assert "running" in status()
+    with pytest.raises(StopIteration) as ended:
+        it.send("end")
+    assert ended.value.value == "returned"
+    assert "running" not in status()
+    again = echo("run", 1)
+    next(again)
+    again.close()
+    assert "running" not in status()
+
+    async def main() -> None:
+        it = aecho("other", 1)
+        assert [await anext(it), await it.asend("two")] == [1, "two"]
+        assert await it.athrow(KeyError("x")) == "caught 'x'"
+        assert "running" in status()
+        with pytest.raises(StopAsyncIteration):
+            await it.asend("end")
+        left = aecho("other", 1)
+        await anext(left)
+        await left.aclose()
+        assert "running" not in status()
+
+    asyncio.run(main())

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph.migrations import Step
+    from caravanserai_core.jobs import Alone
     from caravanserai_core.ledger import Question
     from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
@@ -76,7 +77,8 @@ def resumable_graph(
 
     The same line starts the graph, goes on where a killed process left it, and, once it is
     finished, returns the recorded result and does no work. During a call this process is the only
-    one that works on the job.
+    one that works on the job, and this thread or task the only one in it: others that make the same
+    call wait, and get its result.
 
     Args:
         graph: a compiled graph, with a `WaypointSaver` or without a checkpointer.
@@ -157,7 +159,7 @@ class ResumableGraph:
             RunBusy: another living process works on the job.
         """
         config = self._config(config)
-        with self._owning():
+        with self._alone(), self._owning():
             start = self._start(input, config, again=again)
             if start.pause is not None:
                 return start.pause.result(options)
@@ -176,7 +178,7 @@ class ResumableGraph:
     ) -> Any:
         """Run the graph from async code; see `invoke`."""
         config = self._config(config)
-        async with self._owning():
+        async with self._alone(), self._owning():
             start = await asyncio.to_thread(self._start, input, config, again=again)
             if start.pause is not None:
                 return start.pause.result(options)
@@ -198,7 +200,7 @@ class ResumableGraph:
         Of a finished job only "values" are streamed: its result.
         """
         config = self._config(config)
-        with self._owning():
+        with self._alone(), self._owning():
             start = self._start(input, config, again=again)
             if start.pause is not None:
                 yield from start.pause.parts(options, self.graph.stream_mode)
@@ -217,7 +219,7 @@ class ResumableGraph:
     ) -> AsyncIterator[Any]:
         """Stream from async code; see `stream`."""
         config = self._config(config)
-        async with self._owning():
+        async with self._alone(), self._owning():
             start = await asyncio.to_thread(self._start, input, config, again=again)
             if start.pause is not None:
                 for part in start.pause.parts(options, self.graph.stream_mode):
@@ -227,6 +229,10 @@ class ResumableGraph:
                 async for item in self.graph.astream(start.value, config, **self._options(options)):
                     yield item
             await asyncio.to_thread(self._ended, start, config)
+
+    def _alone(self) -> Alone:
+        """Return the block in which no other thread or task of this process does the job."""
+        return self._saver.thread(self.run_id).run.alone()
 
     def _owning(self) -> Ownership:
         return self._saver.thread(self.run_id).run.owning(takeover=self._takeover)
