@@ -6,6 +6,7 @@ Released ones are never written again: they prove that old runs load.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import enum
@@ -21,7 +22,17 @@ from typing import Any
 from unittest import mock
 from zoneinfo import ZoneInfo
 
-from caravanserai import FileStore, Note, fork, open_run, pin, prune, register_type
+from caravanserai import (
+    FileStore,
+    Note,
+    WaitingForPerson,
+    answer,
+    fork,
+    open_run,
+    pin,
+    prune,
+    register_type,
+)
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.records import FORMAT
 from caravanserai_core.stores import _file
@@ -152,6 +163,45 @@ def make_kept(folder: Path) -> None:
     fork(KEPT, at=4, new_run_id=BRANCH, store=folder)
 
 
+ASKED = "asked"
+"""A run with steps under `once` that ended, failed and were run again, and with questions."""
+
+
+def look_up(order: str) -> tuple[str, int]:
+    """Do a step that ends."""
+    return order, 40
+
+
+def pay_back(order: str, amount: int) -> str:
+    """Do a step that fails the first time."""
+    if ASKED not in tried:
+        tried.add(ASKED)
+        raise OSError("the bank is closed")
+    return f"paid {amount} for {order}"
+
+
+tried: set[str] = set()
+
+
+def make_asked(folder: Path) -> None:
+    """Write it."""
+    tried.clear()
+    for answered in (None, "yes", "tomorrow"):
+        if answered is not None:
+            answer(ASKED, answered, by="ines", reason="it arrived broken", store=folder)
+        with contextlib.suppress(WaitingForPerson, OSError), open_run(ASKED, store=folder) as run:
+            if run.state is None:
+                run.checkpoint({"n": 1}, "an order came back")
+            order, amount = run.once("look up", look_up, "A17")
+            about = {"order": order, "amount": amount}
+            if run.ask("Refund?", options=["yes", "no"], payload=about) == "yes":
+                with contextlib.suppress(OSError):
+                    run.once("refund", pay_back, order, amount, key=order)
+                run.once("refund", pay_back, order, amount, key=order)
+            run.remark("Broken goods are paid back at once.")
+            run.checkpoint({"n": 2, "when": run.ask("When is the next one sent?")}, "paid back")
+
+
 CHAT = "chat"
 """A run of an adapter whose entries share values with the waypoint behind them."""
 
@@ -216,9 +266,10 @@ def make(folder: Path) -> None:
         run.finish((1, 2))
     make_kept(folder)
     make_chat(folder)
+    make_asked(folder)
     for patch in machine:
         patch.stop()
-    for file in folder.glob("*/lock"):
+    for file in (*folder.glob("*/lock"), *folder.glob("*/lease")):
         file.unlink()
     (folder / ".gitignore").unlink()
 
@@ -229,5 +280,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made_in:
         made = Path(made_in, "store")
         make(made)
-        for run_id in ("growing", "noted", REMOVED, CHAT):
+        for run_id in ("growing", "noted", REMOVED, CHAT, ASKED):
             shutil.copytree(made / run_id, LATER / run_id, symlinks=True)

@@ -142,10 +142,36 @@ def test_the_golden_chat_is_read(tmp_path: Path) -> None:
     assert caravanserai.checkpoint(golden.CHAT, {}, store=store) == 6
 
 
+def test_golden_steps_and_questions_are_read_and_gone_on_with(tmp_path: Path) -> None:
+    """What ended is not run again, what was answered and used is asked anew."""
+    shutil.copytree(golden.LATER / golden.ASKED, tmp_path / golden.ASKED, symlinks=True)
+    store = caravanserai.FileStore(tmp_path)
+    kinds = [record.kind for record in survey.records(store, golden.ASKED, bodies=False)]
+    assert [kinds.count(kind) for kind in ("effect", "question", "answer")] == [6, 2, 2]
+    assert verify(store, golden.ASKED).findings == []
+    last = caravanserai.get_waypoint(golden.ASKED, store=store)
+    assert last.state == {"n": 2, "when": "tomorrow"}
+    assert "Broken goods are paid back at once." in last.note.decided
+
+    with caravanserai.open_run(golden.ASKED, store=store) as run:
+        assert run.once("look up", len, "A17") == ("A17", 40)
+        assert run.once("refund", max, "A17", 40, key="A17") == "paid 40 for A17"
+        with pytest.raises(caravanserai.WaitingForPerson) as waits:
+            run.ask("When is the next one sent?")
+    assert waits.value.questions == ("q3",)
+
+
 def test_golden_journals_of_this_format_are_what_is_written(tmp_path: Path) -> None:
     """This version writes the kinds, bases and bodies that the golden journals hold."""
     golden.make(tmp_path / "now")
-    for name in (*golden.RUNS, golden.REMOVED, golden.KEPT, golden.BRANCH, golden.CHAT):
+    for name in (
+        *golden.RUNS,
+        golden.REMOVED,
+        golden.KEPT,
+        golden.BRANCH,
+        golden.CHAT,
+        golden.ASKED,
+    ):
         kept = list(read_records(golden.folder_of(name) / name))
         made = list(read_records(tmp_path / "now" / name))
         assert [shape(*record) for record in made] == [shape(*record) for record in kept]
