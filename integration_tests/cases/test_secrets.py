@@ -167,3 +167,30 @@ def test_a_pickle_in_the_place_of_any_file_is_not_read_as_one(store_dir: Path) -
     assert (folder / "journal-1.jsonl").read_bytes() == bomb + b"\n"
     pickle.loads(bomb)  # it does what it is made for where somebody reads it as a pickle
     os.rmdir("ran")
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the file", "its last line"])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"step": 9, "approved": True},
+        {"state": {"step": 9}},
+        {"seq": 3, "kind": "waypoint", "waypoint": 2, "state": {"step": 9}},
+    ],
+)
+def test_plain_json_in_the_place_of_records_is_refused(plain: dict[str, Any], whole: bool) -> None:
+    """A state that somebody writes by hand is none: not even where it looks like a record."""
+    with open_run("run", store="store") as run:
+        run.checkpoint({"step": 1}, "one")
+        run.checkpoint({"step": 2}, "two")
+    path = Path("store/run/journal-1.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    forged = json.dumps(plain).encode() + b"\n"
+    path.write_bytes(forged if whole else b"".join([*lines[:-1], forged]))
+
+    with pytest.raises(JournalDamaged):
+        load("run", store=FileStore(Path("store").absolute()))
+    with pytest.raises(JournalDamaged):
+        open_run("run", store=FileStore(Path("store").absolute()))
+    if not whole:
+        assert load("run", at=1, store=FileStore(Path("store").absolute())) == {"step": 1}
