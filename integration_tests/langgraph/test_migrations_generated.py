@@ -22,8 +22,7 @@ from caravanserai.langgraph import WaypointSaver
 from caravanserai.langgraph.migrations import Step, rename_node, step
 from caravanserai_core.stores import MemoryStore
 from integration_tests.langgraph.graphs import builder_of, config
-
-pytestmark = pytest.mark.usefixtures("watchdog")
+from integration_tests.langgraph.watchdog import watched
 
 
 class Plan:
@@ -114,9 +113,10 @@ def test_a_graph_whose_nodes_get_new_names_at_every_pause_runs_as_without(
 ) -> None:
     paused = 0
     for seed in range(part * 1000, part * 1000 + (80 if thorough else 4)):
-        plan = Plan(seed)
-        ran, log, pauses = played(plan, random.Random(seed), renames=True)
-        assert (ran, log, pauses) == played(plan, random.Random(seed), renames=False), seed
-        paused += pauses
+        with watched(25):
+            plan = Plan(seed)
+            ran, log, pauses = played(plan, random.Random(seed), renames=True)
+            assert (ran, log, pauses) == played(plan, random.Random(seed), renames=False), seed
+            paused += pauses
 
     assert paused > 4
