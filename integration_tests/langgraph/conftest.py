@@ -19,9 +19,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def watchdog() -> Iterator[None]:
+def watchdog(thorough: bool) -> Iterator[None]:
     """End a graph that hangs, with every thread's stack shown."""
-    with watched(25):
+    with watched(240 if thorough else 60):
         yield
 
 

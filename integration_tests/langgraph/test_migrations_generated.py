@@ -113,7 +113,7 @@ def test_a_graph_whose_nodes_get_new_names_at_every_pause_runs_as_without(
 ) -> None:
     paused = 0
     for seed in range(part * 1000, part * 1000 + (80 if thorough else 4)):
-        with watched(25):
+        with watched(60):
             plan = Plan(seed)
             ran, log, pauses = played(plan, random.Random(seed), renames=True)
             assert (ran, log, pauses) == played(plan, random.Random(seed), renames=False), seed
