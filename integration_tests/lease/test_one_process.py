@@ -203,7 +203,7 @@ def test_fifty_tasks_wait_without_a_thread_each() -> None:
     @resumable
     async def work(run_id: str, state: dict[str, Any]) -> int:
         done.append(1)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(2)
         return 42
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_fifty_tasks_wait_without_a_thread_each() -> None:
         begin = time.monotonic()
         assert await asyncio.to_thread(lambda: 1) == 1
         assert await wait_for(in_thread(lambda: 2)) == 2
-        assert time.monotonic() - begin < 0.09, "the worker threads are taken"
+        assert time.monotonic() - begin < 1.5, "the worker threads are taken"
         tasks[7].cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [r for r in results if r != 42] == [results[7]]
