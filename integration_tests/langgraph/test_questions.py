@@ -389,3 +389,21 @@ def test_a_node_may_ask_in_the_words_of_the_core(tmp_path: Path) -> None:
     assert "failed" not in note
     answer("t", "no", store=tmp_path)
     assert job.invoke(GIVEN)["log"] == ["given", "no"]
+
+
+def test_a_node_that_asks_something_else_before_the_answer_asks_anew() -> None:
+    """A person's yes to the old question is refused: nobody approves what was not shown."""
+
+    def asks(amount: int) -> Any:
+        return {"pay": lambda state: {"log": [f"{interrupt(f'Pay {amount}?')} {amount}"]}}
+
+    saver = WaypointSaver()
+    graph_of(saver, asks(40)).invoke({"log": []}, config("changing"), durability="sync")
+    again = graph_of(saver, asks(4000)).invoke(None, config("changing"), durability="sync")
+
+    assert [one.value for one in again["__interrupt__"]] == ["Pay 4000?"]
+    with pytest.raises(UsageError, match="no longer asked"):
+        answer("changing", "yes", question="q1")
+    answer("changing", "yes", question="q2")
+    done = graph_of(saver, asks(4000)).invoke(None, config("changing"), durability="sync")
+    assert done["log"] == ["yes 4000"]
