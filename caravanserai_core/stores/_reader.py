@@ -185,8 +185,14 @@ class RunReader(RunFolder):
 
     def _chain_now(self, waypoint: int) -> list[Record]:
         last = self.last_segment()
+        damage: JournalDamaged | None = None
         for segment in range(last, 0, -1):
-            found = self._chain_in(segment, waypoint, newest=segment == last)
+            try:
+                found = self._chain_in(segment, waypoint, newest=segment == last)
+            except JournalDamaged as error:
+                # A line whose number was hit claims to be what stands whole in an older segment.
+                damage = damage or error
+                continue
             if found:
                 return found
         # Rare, so it may cost more: is it in a segment behind a gap, or in a stretch that is
@@ -195,6 +201,8 @@ class RunReader(RunFolder):
             found = self._chain_in(segment, waypoint, newest=False)
             if found:
                 return found
+        if damage is not None:
+            raise damage
         bad: Bad | None = None
         for item in self.scan(bodies=False, start=None):
             if isinstance(item, Bad):

@@ -80,6 +80,21 @@ def test_a_flipped_bit_in_the_last_record_is_found_and_named(
         case.reset()
 
 
+def test_a_line_that_claims_an_earlier_number_hides_nothing(written: Written, case: Case) -> None:
+    """A number that was hit is damage to its own waypoint, not to the one that it now names."""
+    for name, data in written.segments.items():
+        for place in re.finditer(rb'"waypoint":(\d),', data):
+            for number in written.states:
+                if number == int(place[1]):
+                    continue
+                claimed = data[: place.start(1)] + b"%d" % number + data[place.end(1) :]
+                case.put(name, claimed)
+
+                case.examine()
+
+                case.reset()
+
+
 def test_a_hint_that_leads_nowhere_is_searched_for(written: Written, case: Case) -> None:
     """`loc` is outside the sum: a wrong one costs time, never a state."""
     data = written.segments[written.last]
