@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from caravanserai_core.journal import Journal
-    from caravanserai_core.ledger import Effect
+    from caravanserai_core.ledger import Effect, Question
 
 OnUncertain = Literal["ask", "rerun", "stop"]
 
@@ -62,11 +62,13 @@ class Step(NamedTuple):
         name: its label, and the digest of its key or "".
         arguments: digest of its arguments, or "" where they cannot be compared.
         of: its key as people read it, else its arguments; or "".
+        token: its idempotency key, where an adapter gives one; ASCII. "": see `token_of`.
     """
 
     name: tuple[str, str]
     arguments: str
     of: str = ""
+    token: str = ""
 
     @property
     def told(self) -> str:
@@ -363,7 +365,7 @@ def _start(journal: Journal, mine: Flight, known: Effect | None, *, again: bool)
     name = mine.step.name
     before = _mark(known)
     mine.attempt = 1 if known is None else known.attempt + 1
-    mine.token = token_of(journal.run_id, name, journal.ledger.passes)
+    mine.token = mine.step.token or token_of(journal.run_id, name, journal.ledger.passes)
     fields = {**_fields(mine), "what": "started", "token": mine.token, **here()}
     if again:
         fields["again"] = True
@@ -400,8 +402,13 @@ def _fields(mine: Flight) -> dict[str, Any]:
 def token_of(run_id: str, name: tuple[str, str], passes: int) -> str:
     """Return the idempotency key of a step: the same in every attempt of a pass, ASCII."""
     told = _joined([run_id, *name, str(passes)])
-    slugs = [_UNSLUGGED.sub("-", text).strip("-.")[:48] or "x" for text in (run_id, name[0])]
-    return f"{slugs[0]}/{slugs[1]}-{hashlib.sha256(told).hexdigest()[:12]}"
+    digest = hashlib.sha256(told).hexdigest()[:12]
+    return f"{token_slug(run_id)}/{token_slug(name[0])}-{digest}"
+
+
+def token_slug(text: str) -> str:
+    """Return a text as a part of an idempotency key: at most 48 ASCII letters, digits, . _ -."""
+    return _UNSLUGGED.sub("-", text).strip("-.")[:48] or "x"
 
 
 def _joined(parts: list[str]) -> bytes:
@@ -412,16 +419,9 @@ def _joined(parts: list[str]) -> bytes:
 
 def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertain) -> _Done | None:
     """Decide about a step that began and has no end: (a value), run it again (None), or raise."""
-    label, key = name = mine.step.name
+    label = mine.step.name[0]
     since = begun(known.records[0].head)
-    question = questions.wanted(
-        _asking(known, f"{label} began"),
-        options=_OPTIONS,
-        key=["once", label, key, known.attempt, journal.ledger.passes],
-        about=name,
-        shown=_asking(known, f"{mine.step.call} began {when(since.time)}"),
-    )
-    found = questions.find(journal, question)
+    question, found = _question_of(journal, mine, known)
     if found is not None and found.answer is not None:
         said, result = questions.value_of(found)
         if said == "stop":
@@ -454,6 +454,55 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         'happened. Look, then run with on_uncertain="ask" or "rerun".',
         label=label,
     )
+
+
+def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -> None:
+    """Ask about the steps of a framework that are uncertain, before it is started again.
+
+    Runs in its turn of the queue.
+
+    Args:
+        journal: the run.
+        policy: what to do about a step of a label; nothing is done about "rerun".
+        after: the steps that began behind this record.
+
+    Raises:
+        WaitingForPerson: a person has to say whether one of them happened.
+        EffectUncertain: likewise, with "stop".
+        EffectStopped: a person said that one of them ends the run.
+    """
+    waits = False
+    for name, known in list(journal.ledger.effects.items()):
+        chosen = policy(name[0])
+        if known.what in _ENDED or known.records[0].seq <= after or chosen == "rerun":
+            continue
+        flight = Flight(Step(name, "", str(known.head.get("of", ""))))
+        question, found = _question_of(journal, flight, known)
+        answered = found is not None and found.answer is not None
+        if chosen == "ask" and not answered:
+            waits = True
+            if found is None:
+                questions.put(journal, question)
+        elif found is None or not answered or questions.value_of(found)[0] == "stop":
+            _unsettled(journal, flight, known, chosen)
+    if waits:
+        raise questions.waiting(journal)
+
+
+def _question_of(
+    journal: Journal, mine: Flight, known: Effect
+) -> tuple[questions.Wanted, Question | None]:
+    """Return what a person is asked about an uncertain step, and the question if it was asked."""
+    label, key = mine.step.name
+    since = begun(known.records[0].head)
+    question = questions.wanted(
+        _asking(known, f"{label} began"),
+        options=_OPTIONS,
+        key=["once", label, key, known.attempt, journal.ledger.passes],
+        about=mine.step.name,
+        shown=_asking(known, f"{mine.step.call} began {when(since.time)}"),
+    )
+    return question, questions.find(journal, question)
 
 
 def _asking(known: Effect, told: str) -> str:

@@ -21,10 +21,11 @@ _UNSAFE = re.compile(
 # Characters on which Markdown acts inside a line.
 _MARKDOWN = re.compile(r'["`*_<>\[\]|\\&#~$]|\n')
 # What begins a heading, underlines one, or opens a code block, at the start of a line or of a
-# block quote or list item there (CommonMark 4.2, 4.3, 4.5, 5.1, 5.2).
+# block quote or list item there (CommonMark 4.2, 4.3, 4.5, 5.1, 5.2). Ticks with others behind them
+# on their line open no block: they are those of a code span, which a backslash would open early.
 _BLOCK = re.compile(
     r"^((?:[ \t>]|[-+*](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))*)"
-    r"(#{1,6}(?=[ \t]|$)|(?:=+|-+)(?=[ \t]*$)|`{3}|~{3})",
+    r"(#{1,6}(?=[ \t]|$)|(?:=+|-+)(?=[ \t]*$)|`{3,}(?=[^`\n]*$)|~{3})",
     re.MULTILINE,
 )
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")

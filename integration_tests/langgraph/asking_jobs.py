@@ -22,6 +22,7 @@ from langgraph.types import Command, interrupt
 
 from caravanserai import once
 from caravanserai.langgraph import WaypointSaver, resumable_graph
+from caravanserai.langgraph._rounds import Rounds
 from caravanserai.langgraph._thread import Thread
 from caravanserai_core import questions
 from caravanserai_core.cli import app
@@ -156,6 +157,25 @@ def function() -> Any:
     return Flow()
 
 
+def priced() -> Any:
+    """A node that asks about each thing that `price.txt` names."""
+    begun = itertools.count(1)
+
+    def pay(state: State) -> State:
+        reach(f"begins {next(begun)}")
+        told = []
+        for thing in Path("price.txt").read_text().split():
+            said = interrupt({"question": f"pay {thing}?"})
+            reach(f"{thing} got {said}")
+            once(f"do {thing}", reach, f"{thing} does {said}")
+            reach(f"{thing} did")
+            told.append(f"{thing}: {said}")
+        reach("paid")
+        return {"log": told or ["free"]}
+
+    return _graph(a=_node("a"), pay=pay, b=_node("b"))
+
+
 def start(name: str, form: str, given: Any, place: str | None = None) -> int:
     """Start a program once.
 
@@ -171,6 +191,7 @@ def start(name: str, form: str, given: Any, place: str | None = None) -> int:
     _before(questions, "put", "record the question")
     _before(Thread, "pause", "store the pause")
     _before(Thread, "put", "put")
+    _before(Rounds, "next", "next round")
     value = Command(resume=given[1]) if isinstance(given, list) else given
     program, _, mode = form.partition("-")
     options: dict[str, Any] = {} if mode == "default" else {"durability": "sync"}

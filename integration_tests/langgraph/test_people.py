@@ -52,7 +52,7 @@ class Program:
         if self._begun and value is GIVEN and not self._form.partition("-")[0].endswith("job"):
             value = None
         self._begun = True
-        ended = self._start(value, place)
+        ended = self.begin(value, place)
         if place is not None:
             assert ended.killed, (place, ended.out)
             return None
@@ -62,17 +62,17 @@ class Program:
 
     def refused(self, value: Any) -> str:
         """Start it with a value that is refused; returns what it said."""
-        ended = self._start(value, None)
+        ended = self.begin(value, None)
         assert ended.code == 1, ended.out
         return ended.out
 
-    def _start(self, value: Any, place: str | None, kill_after: float | None = None) -> Ended:
+    def begin(self, value: Any, place: str | None = None, kill_after: float | None = None) -> Ended:
         order = (f"{JOBS}:start", self._graph, self._form, value, place)
         return self._preloaded.run(*order, folder=self.folder, kill_after=kill_after)
 
     def seconds(self) -> float:
         """Return how long a calm start takes."""
-        return self._start(GIVEN, None).seconds
+        return self.begin(GIVEN, None).seconds
 
     def live(self, rng: random.Random, seconds: float) -> int:
         """Start it, and kill it at any moment, until it is done; returns how often it was killed.
@@ -85,7 +85,7 @@ class Program:
                 r.kind == "waypoint" for r in survey.records(self._store(), "run", bodies=False)
             )
             value = None if begun and "saver" in self._form else GIVEN
-            ended = self._start(value, None, rng.uniform(0.2, 1) * seconds if killed < 5 else None)
+            ended = self.begin(value, None, rng.uniform(0.2, 1) * seconds if killed < 5 else None)
             killed += ended.killed
             if not (ended.killed or ended.code == 0 or "WaitingForPerson" in ended.out):
                 raise AssertionError(ended.out)
@@ -94,7 +94,7 @@ class Program:
                 and not json.loads((self.folder / "result.json").read_text())["asked"]
             ):
                 return killed
-            for question in self._ledger().open:
+            for question in self.ledger().open:
                 step = str(question.record.head.get("about", [""])[0]).removeprefix("do ")
                 words = ["yes"]
                 if step:
@@ -113,10 +113,10 @@ class Program:
 
     def questions(self) -> dict[str, tuple[str, str]]:
         """Return the text and the state of each question."""
-        found = self._ledger().questions.values()
+        found = self.ledger().questions.values()
         return {q.id: (q.record.head["text"], q.state) for q in found}
 
-    def _ledger(self) -> Ledger:
+    def ledger(self) -> Ledger:
         return Ledger.read(self._store(), "run", None)
 
     def _store(self) -> FileStore:

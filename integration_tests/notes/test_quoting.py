@@ -30,6 +30,16 @@ def test_code_is_one_code_span(name: str) -> None:
     assert inline.children[1].content.strip() == expected.strip()
 
 
+@pytest.mark.parametrize("text", ["a ``` ![x](http://evil/) b", "``` x", "a\n~~~ ```` b"])
+@pytest.mark.parametrize("begin", ["", "- ", "1. ", "> "])
+def test_a_code_span_that_begins_a_line_stays_one(text: str, begin: str) -> None:
+    """Its ticks are many where the text holds some, and look like those that open a block."""
+    line = prose(f"{begin}{code(text)} began.")
+    (inline,) = (token for token in MarkdownIt("commonmark").parse(line) if token.type == "inline")
+    assert inline.children is not None
+    assert [child.type for child in inline.children] == ["code_inline", "text"]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_fenced_is_one_block(name: str) -> None:
     """The fence is longer than any run of backticks inside, and the text is whole."""

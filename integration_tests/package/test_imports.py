@@ -95,6 +95,7 @@ CORE = (
         "ledger",
         "pending",
         "calls",
+        "words",
         "questions",
         "effects",
         "doing",

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
-from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import orjson
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from caravanserai.langgraph._checking import parts_of
 from caravanserai.langgraph._ids import run_of
+from caravanserai.langgraph._inputs import differing, digest_of
 from caravanserai.langgraph._notes import untold, upcoming
 from caravanserai.langgraph._pausing import Pause
+from caravanserai.langgraph._rounds import Rounds
 from caravanserai.langgraph._saver import WaypointSaver
-from caravanserai.langgraph._words import messages_in, text_of, value_text
+from caravanserai.langgraph._words import value_text
 from caravanserai_core import codec
 from caravanserai_core.errors import (
     CaravanseraiError,
@@ -28,15 +28,17 @@ from caravanserai_core.errors import (
 )
 from caravanserai_core.ownership import asked_for
 from caravanserai_core.questions import value_of
-from caravanserai_core.quoting import code, one_line, quoted
+from caravanserai_core.quoting import one_line, quoted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.types import Interrupt, StateSnapshot
 
+    from caravanserai.langgraph._checking import Checks
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph.migrations import Step
     from caravanserai_core.jobs import Alone
@@ -134,6 +136,7 @@ class ResumableGraph:
         self._saver = saver
         self._thread_id = thread_id
         self._takeover = takeover
+        self._parts = parts_of(graph)
 
     def __repr__(self) -> str:
         return f"<ResumableGraph {self.run_id!r} in {self._saver.store.where(self.run_id)}>"
@@ -159,12 +162,12 @@ class ResumableGraph:
             RunBusy: another living process works on the job.
         """
         config = self._config(config)
-        with self._alone(), self._owning():
+        with self._alone(), self._owning(), self._checks() as checks:
             start = self._start(input, config, again=again)
             if start.pause is not None:
                 return start.pause.result(options)
             with self._told():
-                result = self.graph.invoke(start.value, config, **self._options(options))
+                result = self._rounds(checks, config, options).invoke(start.value)
             self._ended(start, config)
             return result
 
@@ -179,13 +182,14 @@ class ResumableGraph:
         """Run the graph from async code; see `invoke`."""
         config = self._config(config)
         async with self._alone(), self._owning():
-            start = await asyncio.to_thread(self._start, input, config, again=again)
-            if start.pause is not None:
-                return start.pause.result(options)
-            with self._told():
-                result = await self.graph.ainvoke(start.value, config, **self._options(options))
-            await asyncio.to_thread(self._ended, start, config)
-            return result
+            with self._checks() as checks:
+                start = await asyncio.to_thread(self._start, input, config, again=again)
+                if start.pause is not None:
+                    return start.pause.result(options)
+                with self._told():
+                    result = await self._rounds(checks, config, options).ainvoke(start.value)
+                await asyncio.to_thread(self._ended, start, config)
+                return result
 
     def stream(
         self,
@@ -200,13 +204,13 @@ class ResumableGraph:
         Of a finished job only "values" are streamed: its result.
         """
         config = self._config(config)
-        with self._alone(), self._owning():
+        with self._alone(), self._owning(), self._checks() as checks:
             start = self._start(input, config, again=again)
             if start.pause is not None:
                 yield from start.pause.parts(options, self.graph.stream_mode)
                 return
             with self._told():
-                yield from self.graph.stream(start.value, config, **self._options(options))
+                yield from self._rounds(checks, config, options).stream(start.value)
             self._ended(start, config)
 
     async def astream(
@@ -220,15 +224,16 @@ class ResumableGraph:
         """Stream from async code; see `stream`."""
         config = self._config(config)
         async with self._alone(), self._owning():
-            start = await asyncio.to_thread(self._start, input, config, again=again)
-            if start.pause is not None:
-                for part in start.pause.parts(options, self.graph.stream_mode):
-                    yield part
-                return
-            with self._told():
-                async for item in self.graph.astream(start.value, config, **self._options(options)):
-                    yield item
-            await asyncio.to_thread(self._ended, start, config)
+            with self._checks() as checks:
+                start = await asyncio.to_thread(self._start, input, config, again=again)
+                if start.pause is not None:
+                    for part in start.pause.parts(options, self.graph.stream_mode):
+                        yield part
+                    return
+                with self._told():
+                    async for item in self._rounds(checks, config, options).astream(start.value):
+                        yield item
+                await asyncio.to_thread(self._ended, start, config)
 
     def _alone(self) -> Alone:
         """Return the block in which no other thread or task of this process does the job."""
@@ -236,6 +241,13 @@ class ResumableGraph:
 
     def _owning(self) -> Ownership:
         return self._saver.thread(self.run_id).run.owning(takeover=self._takeover)
+
+    def _checks(self) -> AbstractContextManager[Checks]:
+        """Return the block in which an answer goes only to what was heard to be asked."""
+        return self._saver.thread(self.run_id).people.checks.during(self._parts)
+
+    def _rounds(self, checks: Checks, config: RunnableConfig, options: Any) -> Rounds:
+        return Rounds(self.graph, checks, config, {"durability": "sync", **options})
 
     # ------------------------------------------------------------------ where it is
 
@@ -252,10 +264,6 @@ class ResumableGraph:
         merged["configurable"] = configurable
         return merged  # type: ignore[no-any-return]
 
-    @staticmethod
-    def _options(options: dict[str, Any]) -> dict[str, Any]:
-        return {"durability": "sync", **options}
-
     def _start(self, value: Any, config: RunnableConfig, *, again: bool) -> _Start:
         thread = self._saver.thread(self.run_id)
         encoded = None if value is None or isinstance(value, Command) else codec.encode(value)
@@ -267,17 +275,17 @@ class ResumableGraph:
         if given is None:
             return self._first(value, encoded)
         if not given[0]:
-            given = (_digest(codec.encode(given[1])), given[1])
-        if encoded is not None and _digest(encoded) != given[0]:
+            given = (digest_of(codec.encode(given[1])), given[1])
+        if encoded is not None and digest_of(encoded) != given[0]:
             raise InputChanged(
-                f"run {one_line(self.run_id)} was begun with {_differing(given[1], value)} and is "
-                f"now given {_differing(value, given[1])}. Start it with the recorded input, use "
+                f"run {one_line(self.run_id)} was begun with {differing(given[1], value)} and is "
+                f"now given {differing(value, given[1])}. Start it with the recorded input, use "
                 "another run_id, or begin anew with again=True."
             )
         return self._go_on(value, given, config)
 
     def _begin(self, value: Any, encoded: codec.Encoded) -> _Start:
-        call = _digest(encoded)
+        call = digest_of(encoded)
         self._saver.thread(self.run_id).begin_job(call, value, self._saver.schema)
         return self._given(call, encoded)
 
@@ -308,16 +316,18 @@ class ResumableGraph:
         loaded = self._newest()
         if loaded is None:  # killed before its first checkpoint
             return self._given(call, codec.encode(recorded))
-        said = None
+        said, more = None, False
         if isinstance(value, Command):
-            if value.update is not None or value.goto:
+            said, more = value.resume, value.update is not None or bool(value.goto)
+            if more and said is None:
                 return _Start(value, call)
-            said = value.resume
             if isinstance(said, dict) and _names_questions(said):
                 # They may have been asked before nodes got other names.
                 said = {loaded.questions.get(key, key): answer for key, answer in said.items()}
                 value = replace(value, resume=said)
         state = self._state(config)
+        if more and not state.interrupts:
+            return _Start(value, call)
         if not state.tasks:
             self._refuse_other_graph(loaded)
             outcome = thread.run.outcome
@@ -333,9 +343,10 @@ class ResumableGraph:
         answered = self._answered(asked, said)
         if answered is None:
             return _Start(value, call)  # LangGraph says what is wrong with it
-        if not answered:
+        if not answered and not more:
             return _Start(None, call, Pause(self._output(state.values), asked))
-        return _Start(None, call)
+        thread.people.expect(asked)
+        return _Start(replace(value, resume=None) if more else None, call)
 
     def _answered(self, asked: Sequence[Interrupt], said: Any) -> bool | None:
         """Record an answer before the node sees it; say whether anything asked has one now.
@@ -445,30 +456,3 @@ def _same(answer: Any, other: Any) -> bool:
 def _names_questions(answer: Any) -> bool:
     """Say whether an answer is a dict by the ids of questions, as LangGraph sees it."""
     return isinstance(answer, dict) and all(_QUESTION.fullmatch(str(key)) for key in answer)
-
-
-def _digest(encoded: codec.Encoded) -> str:
-    """Return what identifies an input; the order of its fields does not matter to a graph."""
-    tree: Any = codec.parse(encoded.data)
-    if isinstance(tree, dict):
-        tree = dict(sorted(tree.items()))
-    return hashlib.sha256(orjson.dumps(tree)).hexdigest()[:32]
-
-
-def _differing(value: Any, other: Any) -> str:
-    """Show an input; of two with fields only those that differ."""
-    if not isinstance(value, Mapping) or not isinstance(other, Mapping):
-        return value_text(value)
-    shown = [
-        f"{code(str(key))}: {_shown(item)}"
-        for key, item in value.items()
-        if key not in other or codec.encode(item) != codec.encode(other[key])
-    ]
-    return ", ".join(shown[:6]) or "fewer fields"
-
-
-def _shown(value: Any) -> str:
-    messages = messages_in(value)
-    if messages:
-        return ", ".join(f"{m.type} {quoted(text_of(m.content))}" for m in messages[-3:])
-    return value_text(value)

@@ -16,22 +16,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from caravanserai.langgraph._words import (
-    call_text,
-    counted,
     given_text,
-    listed,
     message_text,
     messages_given,
     messages_in,
-    quote,
-    sentence,
-    shortened,
     text_of,
     value_text,
 )
 from caravanserai_core.errors import WaitingForPerson
 from caravanserai_core.notes import Note
 from caravanserai_core.quoting import code, quoted
+from caravanserai_core.words import call_text, counted, listed, quote, sentence, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,13 +9,25 @@ joins that list when the checkpoint is read: so the node gets it, whatever line 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from caravanserai.langgraph._asked import (
+    ANSWERED,
+    ASKED,
+    answers_in,
+    is_null,
+    is_own,
+    known,
+    listed,
+    meta_of,
+    place_of,
+    task_of,
+)
+from caravanserai.langgraph._checking import Checks, is_inside
+from caravanserai.langgraph._delivering import PROGRAM, Delivery
 from caravanserai.langgraph._invocations import NULL_TASK
-from caravanserai.langgraph._notes import PLACES, Write, node_of, questions
-from caravanserai.langgraph._tasks import question_ids
-from caravanserai.langgraph._wording import shown, worded
-from caravanserai.langgraph._words import quote, sentence, value_text
+from caravanserai.langgraph._notes import Write, node_of, questions
+from caravanserai.langgraph._wording import worded
 from caravanserai_core import codec
 from caravanserai_core import questions as core
 from caravanserai_core.errors import AlreadyAnswered
@@ -27,18 +39,9 @@ if TYPE_CHECKING:
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph._thread import Thread
     from caravanserai_core.journal import Journal
-    from caravanserai_core.ledger import Ledger, Question
+    from caravanserai_core.ledger import Question
     from caravanserai_core.pipeline import Queued
     from caravanserai_core.schema import Schema
-
-ASKED: Final = "__interrupt__"
-ANSWERED: Final = "__resume__"
-
-PROGRAM: Final = "the program"
-"""Who answered, where a `Command` did."""
-
-_CALL: Final = "~__pregel_push, ~"
-"""How the path of a function that a task called begins."""
 
 
 class People:
@@ -46,10 +49,14 @@ class People:
 
     Args:
         thread: the thread.
+
+    Attributes:
+        checks: which answers a job may deliver.
     """
 
     def __init__(self, thread: Thread) -> None:
         self._run = thread.run
+        self.checks = Checks(thread.run.store.key, thread.run.run_id)
         # Not the thread itself: it is let go of where nobody works on it any more.
         self._thread = weakref.ref(thread)
         # Ids that interrupts were asked under, by those they have since their tasks were renamed.
@@ -86,9 +93,16 @@ class People:
                 self._told(journal, given[-1])
                 return
             self._used(journal, ns, checkpoint_id, told)
-            self._ask(journal, ns, checkpoint_id, told, tasks)
+            for question in self.checks.replaced(ns, told[0].task):
+                core.withdraw(journal, question.id)
+            for question in self._ask(journal, ns, checkpoint_id, told, tasks):
+                self.checks.hear(question, node_of(told[0].path, tasks))
 
         return self._run.behind_entries(work)
+
+    def repeats(self, ns: str, told: list[Write], tasks: Any) -> bool:
+        """Say whether all that a task asks was answered before, so that nothing is to be stored."""
+        return self.checks.repeats(ns, node_of(told[0].path, tasks), told, self._id)
 
     def ask_again(self, asked: Iterable[Any], wanted: Schema) -> None:
         """Record interrupts that came with a fork, or a copy, as questions."""
@@ -116,33 +130,49 @@ class People:
 
     def _ask(
         self, journal: Journal, ns: str, checkpoint_id: str, writes: Sequence[Write], tasks: Any
-    ) -> None:
+    ) -> list[Question]:
         """Record what a task asks, unless that is known: asked before, or by a task inside it.
 
         Runs in a turn of the run's queue, as all that is given a journal.
+
+        Returns:
+            The questions.
         """
+        found: list[Question] = []
         answers = answers_in(writes)
         for write in writes:
             if write.channel != ASKED:
                 continue
             node = node_of(write.path, tasks)
             for interrupt in listed(write.value):
-                own = _is_own(interrupt, ns, node, write.task)
+                own = is_own(interrupt, ns, node, write.task)
                 name = [self._id(interrupt), len(answers)]
                 meta = {"checkpoint": checkpoint_id, "task": write.task, "interrupt": name[0]}
                 meta["answers"] = len(answers)
-                question = worded(interrupt.value, ns, name, meta)
-                _put(journal, question, own=own)
+                found.append(_put(journal, worded(interrupt.value, ns, name, meta), own=own))
+        return found
 
     def of(self, interrupts: Iterable[Any]) -> dict[str, Question]:
         """Return the questions of interrupts by the interrupts' ids, where they are recorded."""
         ledger = self._run.turn(core.fresh)
         found = {}
         for interrupt in interrupts:
-            asked = _known(ledger, self._id(interrupt))
+            asked = known(ledger, self._id(interrupt))
             if asked is not None:
                 found[interrupt.id] = asked
         return found
+
+    def expect(self, interrupts: Iterable[Any]) -> None:
+        """Note what the tasks behind interrupts were answered, and this process has not heard."""
+        ledger = self._run.turn(core.fresh)
+        asked = [known(ledger, self._id(interrupt)) for interrupt in interrupts]
+        tasks = {task_of(question) for question in asked if question is not None}
+        answered = [q for q in ledger.questions.values() if q.answer is not None]
+        self.checks.expect(
+            q
+            for q in answered
+            if q.state != "withdrawn" and task_of(q) in tasks and not self.checks.trusts(q)
+        )
 
     # ------------------------------------------------------------------ answers
 
@@ -163,7 +193,7 @@ class People:
             AlreadyAnswered: somebody was first, with another answer or from elsewhere.
         """
         ledger = core.fresh(journal)
-        asked = [q for q in ledger.questions.values() if _meta(q)]
+        asked = [q for q in ledger.questions.values() if meta_of(q)]
         opened = [q for q in asked if q.state == "open"]
         if len(opened) == 1:
             _record(journal, opened[0].id, value, {"null": True})
@@ -171,7 +201,7 @@ class People:
         given = [q for q in asked if q.state == "answered"]
         if opened or len(given) != 1:
             return  # LangGraph asks for ids where several are open
-        if _is_null(given[0]) and codec.encode(core.value_of(given[0])[0]) == codec.encode(value):
+        if is_null(given[0]) and codec.encode(core.value_of(given[0])[0]) == codec.encode(value):
             return  # the same line again, after a crash
         head = given[0].answer.head if given[0].answer is not None else {}
         raise AlreadyAnswered(
@@ -189,8 +219,8 @@ class People:
         if not answers or not journal.pending.questions:
             return
         for question in list(journal.ledger.open):
-            meta = _meta(question)
-            at = _place(question)
+            meta = meta_of(question)
+            at = place_of(question)
             if (
                 question.record.lane == ns
                 and meta.get("checkpoint") == checkpoint_id
@@ -204,93 +234,44 @@ class People:
     ) -> tuple[list[Write], dict[str, tuple[str, str]]]:
         """Return the writes of a checkpoint with the answers that its tasks have not used yet.
 
+        During a job's call an answer is held back where this process has not heard its question;
+        see `Checks`.
+
         Returns:
             The writes; and of each such answer the task that gets it, "" where that is not
             known, and a line for notes, by the question's id.
         """
-        told: dict[str, tuple[str, str]] = {}
         if not any(write.channel in (ASKED, ANSWERED) for write in loaded.writes):
-            return loaded.writes, told
+            return loaded.writes, {}
         ledger = self._run.turn(core.fresh)
-        writes = self._without_used(ns, list(loaded.writes), ledger, wanted)
-        tasks = loaded.state["channel_values"].get("__pregel_tasks")
-        for question in ledger.questions.values():
-            meta = _meta(question)
-            if (question.record.lane, meta.get("checkpoint")) != (ns, loaded.stored.id):
-                continue
-            if question.state == "answered":
-                core.give(self._run.journal, question.id, ns)  # LangGraph has it from now on
-            if question.state != "answered" or _is_null(question):
-                continue
-            holder = self._holder(writes, str(meta["interrupt"]))
-            told[question.id] = ("" if holder is None else holder.task, _said(question))
-            if holder is None:
-                continue
-            value = core.value_of(question)[0]
-            if self._passes_on(holder, ns, tasks, str(meta["interrupt"])):
-                writes = _with_null(writes, value)
-            else:
-                writes = _with_answer(writes, holder, _place(question), value)
-        return writes, told
-
-    def _without_used(
-        self, ns: str, writes: list[Write], ledger: Ledger, wanted: Schema
-    ) -> list[Write]:
-        """Return writes without an answer of no task that was used.
-
-        Of all savers, LangGraph 1.2.24 gives it to the next `interrupt` of the checkpoint as well.
-        """
-        if not any(write.task == NULL_TASK and write.channel == ANSWERED for write in writes):
-            return writes
-        given = [question for question in ledger.questions.values() if _is_null(question)]
-        if not given:
-            return writes
-        question = given[-1]
-        used = question.state != "answered"
-        if not used:
-            lane, meta = question.record.lane, _meta(question)
-            if lane != ns:
-                thread = self._thread()
-                inner = None if thread is None else thread.newest(lane, wanted)
-                used = inner is None or inner.stored.id != meta.get("checkpoint")
-                own = [] if inner is None else inner.writes
-            else:
-                own = writes
-            holder = self._holder(own, str(meta["interrupt"]))
-            task = meta.get("task") if holder is None else holder.task
-            used = used or len(answers_in(w for w in own if w.task == task)) > _place(question)
-        if not used:
-            return writes
-        return [w for w in writes if w.task != NULL_TASK or w.channel != ANSWERED]
-
-    def _passes_on(self, holder: Write, ns: str, tasks: Any, name: str) -> bool:
-        """Say whether a task holds what something inside it asks that stores nothing itself."""
-        node = node_of(holder.path, tasks)
-        asked = [i for i in listed(holder.value) if self._id(i) == name]
-        return bool(node) and not any(_is_own(i, ns, node, holder.task) for i in asked)
-
-    def _holder(self, writes: Sequence[Write], name: str) -> Write | None:
-        """Return the interrupt's write of the innermost task that holds it."""
-        held = [
-            write
-            for write in questions(writes)
-            if any(self._id(interrupt) == name for interrupt in listed(write.value))
-        ]
-        # The path of a function that a task called holds that of the task.
-        return max(
-            held, key=lambda write: (write.path.startswith(_CALL), len(write.path)), default=None
-        )
+        delivery = Delivery(self._run.journal, ledger, self.checks, self._id, ns, loaded)
+        null = delivery.null
+        if null is not None:
+            thread, lane = self._thread(), null.record.lane
+            elsewhere = thread is not None and lane != ns and null.state == "answered"
+            inner = thread.newest(lane, wanted) if thread is not None and elsewhere else None
+            delivery.drop_used(null, inner)
+        delivery.deliver()
+        return delivery.writes, delivery.told
 
     # ------------------------------------------------------------------ going on without
 
-    def withdraw(self, journal: Journal, ns: str) -> None:
-        """Take back what is asked in a namespace, or inside it: a checkpoint follows there."""
+    def withdraw(self, journal: Journal, ns: str, *, moves: bool) -> None:
+        """Take back what is asked in a namespace, or inside it: a checkpoint follows there.
+
+        Args:
+            journal: the run.
+            ns: the namespace.
+            moves: it is another one than the newest; what was answered before it and not asked
+                again is not asked any more.
+        """
+        left = self.checks.left(ns) if moves else []
+        for question in left:
+            core.withdraw(journal, question.id)
         if not journal.pending.questions:
             return
         for question in list(journal.ledger.open):
-            lane = question.record.lane
-            inside = not ns or lane == ns or lane.startswith(f"{ns}|")
-            if inside and _meta(question):
+            if is_inside(question.record.lane, ns) and meta_of(question):
                 core.withdraw(journal, question.id)
 
     def forget(self, going: set[tuple[str, str]]) -> None:
@@ -300,7 +281,7 @@ class People:
 
         def work(journal: Journal) -> None:
             for question in list(journal.ledger.open):
-                if (question.record.lane, _meta(question).get("checkpoint")) in going:
+                if (question.record.lane, meta_of(question).get("checkpoint")) in going:
                     core.withdraw(journal, question.id)
 
         self._run.turn(work)
@@ -313,93 +294,36 @@ def _record(
     core.give(journal, question, journal.ledger.questions[question].record.lane)
 
 
-def _put(journal: Journal, question: core.Wanted, *, own: bool) -> None:
+def _put(journal: Journal, question: core.Wanted, *, own: bool) -> Question:
     while True:
         interrupt = question.fields["meta"]["interrupt"]
-        if not own and _known(core.fresh(journal), interrupt) is not None:
-            return
-        if core.find(journal, question) is not None:
-            return
+        before = None if own else known(core.fresh(journal), interrupt)
+        if before is not None and before.record.head.get("digest") == question.digest:
+            return before
+        found = core.find(journal, question)
+        if found is not None:
+            return found
         try:
-            core.put(journal, question)
+            _drop_later(journal, question)
+            name = core.put(journal, question, reason=_reason(journal, question))
         except core.Changed:
             continue
-        return
+        return journal.ledger.questions[name]
 
 
-def _known(ledger: Ledger, interrupt: str) -> Question | None:
-    """Return the newest question for an interrupt that is open or answered."""
-    found = [
-        question
-        for question in ledger.questions.values()
-        if question.state != "withdrawn" and _meta(question).get("interrupt") == interrupt
-    ]
-    return found[-1] if found else None
+def _reason(journal: Journal, question: core.Wanted) -> str:
+    """Say why the answer in a question's place was not taken, where there was one."""
+    before = journal.ledger.find(question.where)
+    answered = before is not None and before.state == "answered"
+    return "the node asks something else by now" if answered else ""
 
 
-def _meta(question: Question) -> dict[str, Any]:
-    """Return what the adapter noted of an interrupt; empty for a question of another kind."""
-    meta = question.record.head.get("meta")
-    return meta if isinstance(meta, dict) and "interrupt" in meta else {}
-
-
-def _said(question: Question) -> str:
-    """Tell an answer in a line for notes."""
-    who = "" if question.answer is None else str(question.answer.head.get("who", ""))
-    by = "A person" if who == PROGRAM else quote(who)
-    return sentence(f"{by} answered {question.id}: {value_text(core.value_of(question)[0])}")
-
-
-def _place(question: Question) -> int:
-    """Return how many answers its task had before."""
-    found = _meta(question).get("answers", 0)
-    return found if type(found) is int else 0
-
-
-def _is_null(question: Question) -> bool:
-    """Say whether LangGraph itself keeps the answer, as a write of no task."""
-    meta = question.answer.head.get("meta") if question.answer is not None else None
-    return isinstance(meta, dict) and bool(meta.get("null"))
-
-
-def _is_own(interrupt: Any, ns: str, node: str, task: str) -> bool:
-    """Say whether a task asks itself, and passes on nothing from inside; else it is not known."""
-    inner = f"{ns}|{node}:{task}" if ns else f"{node}:{task}"
-    return bool(node) and interrupt.id in question_ids(inner)
-
-
-def asked_in(writes: Sequence[Write]) -> list[str]:
-    """Return what people see of the interrupts that wait, each once."""
-    found = {i.id: shown(i.value) for write in questions(writes) for i in listed(write.value)}
-    return list(found.values())
-
-
-def listed(value: Any) -> list[Any]:
-    """Return the interrupts of a write."""
-    found = value if isinstance(value, (list, tuple)) else [value]
-    return [item for item in found if hasattr(item, "id") and hasattr(item, "value")]
-
-
-def answers_in(writes: Iterable[Write]) -> list[Any]:
-    """Return what a task was answered so far."""
-    found = [write.value for write in writes if write.channel == ANSWERED]
-    if not found:
-        return []
-    return list(found[-1]) if isinstance(found[-1], list) else [found[-1]]
-
-
-def _with_answer(writes: list[Write], holder: Write, place: int, value: Any) -> list[Write]:
-    """Return writes in which a task has one answer more, if that is its next one."""
-    had = answers_in(write for write in writes if write.task == holder.task)
-    if len(had) != place:
-        return writes
-    told = Write(holder.task, holder.path, PLACES[ANSWERED], ANSWERED, [*had, value])
-    others = [w for w in writes if w.task != holder.task or w.channel != ANSWERED]
-    return [*others, told]
-
-
-def _with_null(writes: list[Write], value: Any) -> list[Write]:
-    """Return writes with an answer of no task, which what asks inside of a task finds."""
-    if any(write.task == NULL_TASK and write.channel == ANSWERED for write in writes):
-        return writes
-    return [*writes, Write(NULL_TASK, "", PLACES[ANSWERED], ANSWERED, value)]
+def _drop_later(journal: Journal, question: core.Wanted) -> None:
+    """Take back what a task asked behind the place in which it asks something else now."""
+    meta = question.fields["meta"]
+    task = (question.where.lane, meta["checkpoint"], meta["task"])
+    for other in list(journal.ledger.questions.values()):
+        if other.state not in ("open", "answered") or task_of(other) != task:
+            continue
+        if place_of(other) > meta["answers"]:
+            core.withdraw(journal, other.id)

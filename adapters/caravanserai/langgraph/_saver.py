@@ -386,9 +386,12 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target, thread = self._for_writes(config, task_id)
         assert target.checkpoint_id is not None
         with kept_by(self._invocations.opened()):
-            waiting, asking = thread.put_writes(
+            queued = thread.put_writes(
                 target.ns, target.checkpoint_id, writes, task_id, task_path, self.schema
             )
+            if queued is None:
+                return
+            waiting, asking = queued
             patience = self._patience(config, thread, target, writes, task_id)
             self._land(target, thread, writes, waiting, asking, patience, sync=True)
 
@@ -404,11 +407,12 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         ns, checkpoint_id = target.ns, target.checkpoint_id
         invocation = self._invocations.opened()
         with kept_by(invocation):
-            waiting, asking = thread.put_writes(
-                ns, checkpoint_id, writes, task_id, task_path, self.schema
-            )
+            queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path, self.schema)
         if invocation is not None:
             invocation.check()
+        if queued is None:
+            return
+        waiting, asking = queued
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
         lazy = invocation is not None and invocation.mode == "async" and not must
         lingers = invocation is not None and invocation.linger and not thread.has_deltas(ns)

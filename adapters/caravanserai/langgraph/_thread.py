@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _migrating, _notes
+from caravanserai.langgraph._asked import ASKED, asked_in
 from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
 from caravanserai.langgraph._invocations import kept_by
 from caravanserai.langgraph._notes import PLACES, Step, Write
-from caravanserai.langgraph._people import ASKED, People, asked_in
+from caravanserai.langgraph._people import People
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import Loaded, StoredThread
 from caravanserai_core import reading
@@ -253,13 +254,17 @@ class Thread(StoredThread):
                 meta["early"] = True  # some of its writes stand before it
             self._begin(state)
             note = self._note(ns, parent, state, metadata.get("source", "loop"))
+            known = self._known.get(ns)
+            moves = known is None or known.id != checkpoint_id  # "exit" stores it once more
+            if moves and not ns:
+                self.people.checks.moved()
             queued = self.run.checkpoint(
                 prepared,
                 note,
                 lane=ns,
                 meta=meta,
                 overtake=free,
-                guard=lambda write: self._in_order(ns, invocation, write),
+                guard=lambda write: self._in_order(ns, invocation, write, moves=moves),
                 schema=schema,
             )
             lists = Lists(state, prepared)
@@ -268,13 +273,15 @@ class Thread(StoredThread):
                 self._told.pop((ns, parent), None)
         return queued
 
-    def _in_order(self, ns: str, invocation: Invocation | None, write: Callable[[], int]) -> int:
+    def _in_order(
+        self, ns: str, invocation: Invocation | None, write: Callable[[], int], *, moves: bool
+    ) -> int:
         """Write a checkpoint, unless one before it was not: a child does not stand alone."""
         with kept_by(invocation):
             if invocation is not None:
                 invocation.check()
             try:
-                self.people.withdraw(self.run.journal, ns)
+                self.people.withdraw(self.run.journal, ns, moves=moves)
                 return write()
             except Conflict as error:
                 if self.run.store.recent(self.run.run_id) is None:
@@ -373,11 +380,13 @@ class Thread(StoredThread):
         task: str,
         path: str,
         schema: Schema = FIRST,
-    ) -> tuple[Waiting, Queued | None]:
+    ) -> tuple[Waiting, Queued | None] | None:
         """Encode the writes of a task; the next record of the thread takes them along.
 
         Returns:
             What waits for that; and where they ask a person, or bring an answer, what records it.
+            None where all that they ask was asked before, and its answer is held back: it stays
+            as it is stored.
         """
         key = (ns, checkpoint_id)
         with self._flight:
@@ -392,9 +401,11 @@ class Thread(StoredThread):
                     Write(task, path, PLACES.get(channel, place), channel, value)
                     for place, (channel, value) in enumerate(writes)
                 ]
+                tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
+                if told and self.people.repeats(ns, told, tasks):
+                    return None
                 data = [[channel, kept_value(channel, value, lists)] for channel, value in writes]
                 meta = {"checkpoint": checkpoint_id, "task": task, "path": path}
-                tasks = known.state["channel_values"].get("__pregel_tasks") if known else None
                 lines = _told_lines(told, tasks)
                 say = lines.get(task, ("", ""))[1]
                 waiting = self.run.entry(WRITES, data, say=say, lane=ns, meta=meta, schema=schema)

@@ -1,28 +1,13 @@
-"""Values and messages as words of a note: short, and harmless whatever they hold."""
+"""Messages of LangChain as words of a note: short, and harmless whatever they hold."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from caravanserai_core.quoting import code, one_line, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_QUOTE: Final = 120
-"""Characters of a foreign text that a line quotes."""
-
-_ARGUMENT: Final = 60
-"""Characters of an argument that a call is shown with; a longer one is left out."""
-
-_SHORT: Final = 80
-
-_LINE: Final = 100
-_WORDS: Final = 40
-_QUOTED: Final = re.compile(r'(?P<ticks>`+)(?P<code>.+?)(?P=ticks)(?!`)|"(?P<text>[^"]*)"')
-"""A code span or a quotation of a line: the words that are not the note's own."""
+from caravanserai_core import words
+from caravanserai_core.quoting import code, one_line
+from caravanserai_core.words import call_text, listed, quote
 
 
 class _Said(NamedTuple):
@@ -90,11 +75,6 @@ def given_text(message: Any) -> str:
     return f"{who} said {quote(text_of(message.content))}"
 
 
-def quote(text: str) -> str:
-    """Quote a foreign text in one line of a note; the whole of it is in the state."""
-    return quoted(text.strip(), _QUOTE)
-
-
 def text_of(content: object) -> str:
     """Return the text of a message's content, which may be a list of blocks."""
     if isinstance(content, str):
@@ -109,87 +89,9 @@ def text_of(content: object) -> str:
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
-def call_text(name: object, arguments: Mapping[str, Any]) -> str:
-    """Show a call as code; long arguments are shortened, the exact ones are in the state."""
-    shown = ", ".join(
-        f"{one_line(str(key), 40)}={_argument(value)}" for key, value in list(arguments.items())[:8]
-    )
-    return code(f"{one_line(str(name), 60)}({shown})")
-
-
-_MOST: Final = 10**40
-
-
-def _argument(value: object) -> str:
-    text = _plain(value)
-    return text if len(text) <= _ARGUMENT else "…"
-
-
-def _plain(value: object, levels: int = 3) -> str:
-    if isinstance(value, str):
-        return '"' + one_line(value, _ARGUMENT + 1).replace('"', "'") + '"'
-    if isinstance(value, int) and not -_MOST < value < _MOST:
-        return f"an integer of {value.bit_length()} bits"  # `str` refuses the largest
-    if value is None or isinstance(value, (bool, int, float)):
-        return str(value)
-    if isinstance(value, (Mapping, list, tuple)) and value and not levels:
-        return "…"
-    if isinstance(value, Mapping):
-        items = [
-            f"{_plain(key, levels - 1)}: {_plain(item, levels - 1)}"
-            for key, item in list(value.items())[:6]
-        ]
-        return "{" + ", ".join(items) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_plain(item, levels - 1) for item in value[:6]) + "]"
-    return type(value).__name__
-
-
 def value_text(value: object) -> str:
-    """Show a value in a sentence: short ones as they are, others by their kind and size."""
-    if isinstance(value, str):
-        return quote(value)
+    """Show a value in a sentence: messages by what they say, others as the core does."""
     messages = messages_in(value)
     if messages:
         return listed([message_text(message) for message in messages[:3]])
-    if isinstance(value, (list, tuple)) and len(value) > 6:
-        return f"{len(value)} items"
-    text = _plain(value)
-    if len(text) <= _SHORT:
-        return text if isinstance(value, (int, float, type(None))) else code(text)
-    if isinstance(value, Mapping):
-        return f"{len(value)} fields"
-    return f"{type(value).__name__} of {len(text)} characters" if text else type(value).__name__
-
-
-def sentence(text: str) -> str:
-    """End a sentence, unless what it quotes last ends one."""
-    return text if text.endswith(('."', '!"', '?"', ".`", "!`", "?`")) else f"{text}."
-
-
-def shortened(line: str) -> str:
-    """Return a line for "so far": what it quotes is cut to some words."""
-    return _QUOTED.sub(_cut, line) if len(line) > _LINE else line
-
-
-def _cut(match: re.Match[str]) -> str:
-    ticks, inner, quoted_ = match["ticks"] or '"', match["code"], match["text"]
-    text = inner if inner is not None else quoted_
-    if len(text) <= _WORDS or (inner is not None and "(" in inner):
-        return match[0]  # calls are short already
-    return f"{ticks}{text[:_WORDS].rstrip()}…{ticks}"
-
-
-def listed(parts: list[str]) -> str:
-    """Join parts of a sentence."""
-    if len(parts) < 2:
-        return parts[0] if parts else ""
-    return ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
-def counted(names: Iterable[str]) -> str:
-    """Join names, each once with how often it came."""
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return listed([code(n) if c == 1 else f"{code(n)} ({c} times)" for n, c in counts.items()])
+    return words.value_text(value)

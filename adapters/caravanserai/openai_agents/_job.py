@@ -1,0 +1,540 @@
+"""One start of a run: where it goes on from, what is recorded while it works, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import agents
+from agents import RunConfig, RunState, UserError
+
+from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk
+from caravanserai.openai_agents._following import Following
+from caravanserai.openai_agents._instrument import (
+    instrument_model,
+    prepare,
+    prepare_guardrails,
+    prepare_provider,
+)
+from caravanserai.openai_agents._items import given_items
+from caravanserai.openai_agents._kept_session import KeptSession
+from caravanserai.openai_agents._steps import MODEL, Place, SessionLog, Steps, digest, here
+from caravanserai_core import codec, effects, reading
+from caravanserai_core.effects import token_slug
+from caravanserai_core.errors import (
+    InputChanged,
+    SchemaMismatch,
+    UnserialisableState,
+    UsageError,
+)
+from caravanserai_core.homes import store_for
+from caravanserai_core.jobs import Alone
+from caravanserai_core.journal import journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.notes import Note
+from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.run import Run, open_run
+from caravanserai_core.threads import in_thread, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agents import Agent, FunctionTool, RunResultStreaming
+
+    from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.homes import StoreLike
+    from caravanserai_core.schema import Migrations
+
+_log = logging.getLogger("caravanserai")
+
+ADAPTER = "openai-agents"
+
+At = Literal["begin", "turn", "pause", "end"]
+
+
+class Options(NamedTuple):
+    """How a run is kept; the parameters that `Runner` adds to those of the SDK.
+
+    Attributes:
+        run_id: its name.
+        store: where it is kept.
+        again: begin anew.
+        takeover: take it from another living process.
+        schema: schema of the states that the program writes.
+        migrations: one function for each step from schema to schema.
+        on_uncertain: what to do about a tool that began and never reported back, by its name.
+        context_serializer: makes of the context what is kept of it.
+        context_deserializer: makes the context of that.
+    """
+
+    run_id: str
+    store: StoreLike = None
+    again: bool = False
+    takeover: bool = False
+    schema: int | None = None
+    migrations: Migrations = ()
+    on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None
+    context_serializer: Callable[[Any], Any] | None = None
+    context_deserializer: Callable[[Any], Any] | None = None
+
+
+class Recorded(NamedTuple):
+    """The end of a run that is finished.
+
+    Attributes:
+        state: its last state.
+        output: its final output.
+    """
+
+    state: RunState[Any]
+    output: Any
+
+
+class Job:
+    """One start of a run.
+
+    Args:
+        agent: the agent that it starts with.
+        given: what it is given: a text, items, or a run state.
+        passed: the other arguments of the SDK's method, by name.
+        options: how it is kept.
+        streams: somebody looks at the models' answers while they come.
+
+    Attributes:
+        journal: that of the run.
+        run: the run, once it is open.
+        steps: what is recorded of the turn at hand, once the start began.
+        asks: a model of the run itself is about to be asked.
+        streams: as given.
+    """
+
+    run: Run
+    steps: Steps
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        given: Any,
+        passed: dict[str, Any],
+        options: Options,
+        *,
+        streams: bool,
+    ) -> None:
+        self.streams = streams
+        self.asks = False
+        self._agent, self._given, self._passed, self._options = agent, given, passed, options
+        self._run_id = check_run_id(options.run_id)
+        self.journal = journal_for(store_for(self._run_id, options.store), self._run_id)
+        self.token = token_slug(self._run_id)
+        self._state: RunState[Any] | None = None
+        self._before: dict[str, Any] | None = None
+        self._resumed = False
+        self._skips = True
+        self._moved = False
+        self._waits: list[str] = []
+        self._agents: dict[str, str] = {}
+        self._changed: dict[str, None] = {}
+        self._guards = 0
+        self._guarded: asyncio.Event | None = None
+        self._tripped = False
+        self._session: KeptSession | None = None
+        self._result: RunResultStreaming | None = None
+        self._owned: Any = None
+        self.answered = False
+
+    def alone(self) -> Alone:
+        """Return the block in which no other thread or task of this process does the job."""
+        return Alone(self.journal)
+
+    def open(self) -> Run:
+        """Open the run; it is to be entered.
+
+        Raises:
+            RunBusy: another living process works on it.
+            JournalDamaged, SchemaMismatch, …: see `open_run`.
+        """
+        options = self._options
+        self.run = open_run(
+            self._run_id,
+            store=options.store,
+            adapter=ADAPTER,
+            goal=None if isinstance(self._given, RunState) else _notes.goal_of(self._given),
+            schema=options.schema,
+            migrations=options.migrations,
+            takeover=options.takeover,
+        )
+        return self.run
+
+    # ------------------------------------------------------------------ where it is
+
+    def begin(self) -> Recorded | None:
+        """Find out where the run stands; returns its end where it is finished.
+
+        Raises:
+            InputChanged: it was begun with another input.
+            WaitingForPerson: it has to be said first whether a tool's call happened.
+            SchemaMismatch: the agents given cannot take its state up.
+        """
+        before = None if self._options.again else self._known()
+        handed = self._given if isinstance(self._given, RunState) else None
+        if before is None:
+            self._first(handed)
+            return None
+        self._before = before
+        if handed is None:
+            self._check_input(before)
+        done = None if handed is not None else self._finished(before)
+        if done is not None:
+            return done
+        self.steps = Steps(self.run, before.get("counts") or {})
+        recent = reading.recent(self.run.store, self._run_id)
+        after = recent.chain[-1].seq if recent is not None and recent.chain else 0
+        self.journal.turns.do(lambda: effects.settle(self.journal, self._policy_of, after))
+        self._resumed = before["at"] != "pause" or bool(self.steps.of(MODEL))
+        self._skips = before["at"] != "pause"
+        if handed is not None:
+            self._take_up(handed, before)
+        elif before.get("run") is not None:
+            self._state = self._restored(before)
+        if self._state is not None:
+            self._check_tools()
+            state = self._state
+            decided = self.journal.turns.do(lambda: _approvals.decide(self.journal, state))
+            self._moved = bool(decided) or handed is not None
+        return None
+
+    def _known(self) -> dict[str, Any] | None:
+        state = self.run.state
+        if state is None:
+            return None
+        if not isinstance(state, dict) or "given" not in state or "at" not in state:
+            raise UsageError(
+                f"run {one_line(self._run_id)} was not written by caravanserai.openai_agents: its "
+                "state would be lost. Use another run_id."
+            )
+        return state
+
+    def _first(self, handed: RunState[Any] | None) -> None:
+        self.run.afresh()
+        given = _plain_input(self._given) if handed is None else None
+        tree = None
+        if handed is not None:
+            tree = _sdk.state_json(handed)
+            given = tree.get("original_input")
+            self._state, self._skips = handed, False
+        self._before = self._tree(given, "begin" if handed is None else "turn", tree, {})
+        self._save(self._before, _notes.begun(self._before))
+        self.steps = Steps(self.run, {})
+
+    def _tree(
+        self, given: Any, at: At, run: dict[str, Any] | None, counts: dict[str, int]
+    ) -> dict[str, Any]:
+        tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "run": run, "counts": counts}
+        if self._session is not None:
+            tree["added"] = self._session.adds
+        elif self._before is not None and "added" in self._before:
+            tree["added"] = self._before["added"]
+        if at == "pause":
+            tree["waits"] = self._waits
+        serializer = self._options.context_serializer
+        if serializer is not None:
+            tree["context"] = serializer(self._context())
+        return tree
+
+    def _context(self) -> Any:
+        if self._result is not None:
+            return self._result.context_wrapper.context
+        return self._passed.get("context")
+
+    def _save(self, tree: dict[str, Any], note: Note) -> None:
+        self.run.checkpoint(tree, note)
+
+    def _check_input(self, before: dict[str, Any]) -> None:
+        given = _plain_input(self._given)
+        if digest(given) != digest(before["given"]):
+            raise InputChanged(
+                f"run {one_line(self._run_id)} was begun with {_shown(before['given'])} and is "
+                f"now given {_shown(given)}. Start it with the recorded input, use another "
+                "run_id, or begin anew with again=True."
+            )
+
+    def _finished(self, before: dict[str, Any]) -> Recorded | None:
+        if before["at"] != "end":
+            return None
+        done, output = self.run.finished(digest(before["given"]))
+        state = self._restored(before)
+        return Recorded(state, output if done else _recorded.output_again(state))
+
+    def _restored(self, before: dict[str, Any]) -> RunState[Any]:
+        tree = copy.deepcopy(before["run"])
+        tree["max_turns"] = self._passed["max_turns"]
+        context = self._passed.get("context")
+        deserializer = self._options.context_deserializer
+        if deserializer is not None and "context" in before:
+            context = deserializer(before["context"])
+        try:
+            return _sdk.restored(self._agent, tree, context)  # type: ignore[no-any-return]
+        except UserError as error:
+            raise SchemaMismatch(self._why_not(before, error)) from error
+
+    def _why_not(self, before: dict[str, Any], error: Exception) -> str:
+        where = (
+            f"waypoint {self.run.waypoint} of run {one_line(self._run_id)}, written with "
+            f"openai-agents {one_line(str(before.get('sdk')), 30)} and read with "
+            f"{_sdk.sdk_version()}, cannot be taken up: {one_line(str(error), 300)}."
+        )
+        wanted = before["run"].get("current_agent") or {}
+        name = wanted.get("name") if isinstance(wanted, dict) else None
+        known = [agent.name for agent in _sdk.reachable(self._agent)]
+        if name and name not in known:
+            return (
+                f"{where} It is the turn of agent {quoted(str(name), 60)}, and the agent given "
+                f"reaches only {', '.join(quoted(one, 60) for one in known[:8])}. Give the agent "
+                "its name back, or lead the state to the new name with migrations=."
+            )
+        return f"{where} Nothing was changed. Use the version that wrote it, or a newer one."
+
+    def _check_tools(self) -> None:
+        """Refuse to go on where a recorded answer calls a tool that is gone.
+
+        Raises:
+            SchemaMismatch: it names the tool, the agent, and what there is.
+        """
+        current = getattr(self._state, "_current_agent", None) or self._agent
+        if current.mcp_servers:
+            return  # their tools are not known before they are listed
+        names = _sdk.callable_names(current)
+        for entry in self.steps.of(MODEL):
+            if entry.meta.get("path"):
+                continue
+            for item in entry.data["output"]:
+                name = item.get("name")
+                if item.get("type") == "function_call" and name not in names:
+                    raise SchemaMismatch(
+                        f"run {one_line(self._run_id)}: the model of {quoted(current.name, 60)} "
+                        f"called tool {quoted(str(name), 60)} before the process ended, and the "
+                        f"agent has no such tool any more; it has {', '.join(sorted(names)[:12])}"
+                        ". Give it the tool back until this run has gone on, or begin anew with "
+                        "again=True."
+                    )
+
+    def _take_up(self, handed: RunState[Any], before: dict[str, Any]) -> None:
+        """Go on from a run state that the program was given at the pause, and decided on."""
+        waits = {_sdk.call_id(item) for item in handed.get_interruptions()}
+        known = self._restored(before) if before.get("run") is not None else None
+        wanted = set() if known is None else {_sdk.call_id(i) for i in known.get_interruptions()}
+        if before["at"] != "pause" or waits != wanted:
+            raise InputChanged(
+                f"run {one_line(self._run_id)} stands at waypoint {self.run.waypoint}, and the "
+                "run state given is not of there: it may have been taken up since. Start the run "
+                "with its input; what was decided is answered with `caravanserai answer`."
+            )
+        context = self._passed.get("context")
+        if context is not None and handed._context is not None:
+            handed._context.context = context
+        self.journal.turns.do(lambda: _approvals.take_over(self.journal, handed))
+        self._state = handed
+
+    # ------------------------------------------------------------------ tools
+
+    def policy(self, tool: FunctionTool) -> OnUncertain:
+        """Return what is done where a call of a tool began and never reported back."""
+        chosen = self._options.on_uncertain
+        if isinstance(chosen, Mapping):
+            chosen = chosen.get(tool.name)
+        return chosen or ("rerun" if tool.needs_approval is False else "ask")
+
+    def _policy_of(self, name: str) -> OnUncertain:
+        found = [
+            self.policy(tool) for tool in _sdk.function_tools(self._agent) if tool.name == name
+        ]
+        chosen = self._options.on_uncertain
+        if isinstance(chosen, Mapping):
+            chosen = chosen.get(name)
+        return chosen or ("ask" if "ask" in found else "rerun")
+
+    def enter(self, path: str, agent: Agent[Any] | None) -> None:
+        """Note which agent works inside of a call."""
+        if agent is not None:
+            self._agents[path] = agent.name
+
+    def agent_at(self, path: str) -> str:
+        """Return the name of the agent that works at a path, "" where none is known."""
+        return self._agents.get(path, "")
+
+    def changed(self, agent: object) -> None:
+        """Note that a recorded answer was to another question than is asked now."""
+        self._changed[str(agent or "an agent")] = None
+
+    # ------------------------------------------------------------------ working
+
+    def stream(self) -> RunResultStreaming:
+        """Let the SDK do the work."""
+        passed = dict(self._passed)
+        config = passed.pop("run_config")
+        config = RunConfig() if config is None else config
+        if isinstance(config, dict):
+            config = RunConfig(**config)
+        prepare(self._agent)
+        prepare_provider(config.model_provider)
+        prepare_guardrails([*(config.input_guardrails or ()), *(config.output_guardrails or ())])
+        if config.model is not None and not isinstance(config.model, str):
+            instrument_model(config.model)
+        session = passed.pop("session")
+        if session is not None:
+            added = (self._before or {}).get("added", 0)
+            self._session = KeptSession(session, SessionLog(self.steps), first=added + 1)
+        passed |= {"run_config": config, "session": self._session}
+        passed["hooks"] = Following(self, passed["hooks"])
+        given = self._given if self._state is None else self._state
+        if self._state is not None:
+            # The state has them, as they are by now.
+            for name in ("previous_response_id", "conversation_id", "auto_previous_response_id"):
+                passed.pop(name)
+            passed.pop("context")
+        token = here.set(Place(self.steps, self))
+        try:
+            self._result = agents.Runner.run_streamed(self._agent, given, **passed)
+        finally:
+            here.reset(token)
+        return self._result
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Count a guardrail that works; no turn is written down before all are satisfied."""
+        self._guards += 1
+        try:
+            yield
+        except BaseException:
+            self._tripped = True
+            raise
+        finally:
+            self._guards -= 1
+            if self._guarded is not None:
+                self._guarded.set()
+
+    def tripped(self) -> None:
+        """Note that a guardrail stops the run."""
+        self._tripped = True
+
+    async def asking(self, agent: Agent[Any]) -> None:
+        """A model of the run itself is about to be asked: the turn before has ended."""
+        self._agents[""] = agent.name
+        skips, self._skips = self._skips, False
+        if not skips:
+            while self._guards:
+                self._guarded = asyncio.Event()
+                await self._guarded.wait()
+            if not self._tripped:
+                await self._turned()
+        self.asks = True
+
+    async def _turned(self) -> None:
+        assert self._result is not None, "a model is asked before the run has begun"
+        self.steps.turned()
+        run = _sdk.state_json(self._result)
+        # It counts the turn that begins now, which a crash would use up.
+        run["current_turn"] = max(0, int(run.get("current_turn", 0)) - 1)
+        await self._waypoint("turn", run, _notes.turned)
+
+    async def _waypoint(self, at: At, run: dict[str, Any], tell: Any, *more: Any) -> None:
+        before = self._before
+        assert before is not None, "a waypoint is written before the run has begun"
+        await self._remark()
+        tree = self._tree(before["given"], at, run, dict(self.steps.counts))
+        resumed, self._resumed = self._resumed, False
+        note = tell(before, tree, *more, resumed=resumed)
+        await self.run.acheckpoint(tree, note)
+        self._before = tree
+
+    async def _remark(self) -> None:
+        changed, self._changed = self._changed, {}
+        for name in changed:
+            await wait_for(in_thread(partial(self.run.remark, _differs(name))))
+
+    # ------------------------------------------------------------------ how it ends
+
+    async def end(self) -> None:
+        """Write down how the work ended: at a pause, with its result, or stopped on purpose."""
+        result = self._result
+        assert result is not None, "the run ends before it has begun"
+        run = _sdk.state_json(result)
+        if result.interruptions:
+            await self._pause(run, list(result.interruptions))
+        elif self.answered or result.final_output is not None:
+            await self._finish(run, result.final_output)
+        elif self._before is not None and run.get("current_turn"):
+            await self._waypoint("turn", run, _notes.turned)
+
+    async def _pause(self, run: dict[str, Any], items: list[Any]) -> None:
+        before = self._before
+        assert before is not None, "a run pauses before it has begun"
+        await wait_for(
+            in_thread(lambda: self.journal.turns.do(lambda: _approvals.ask(self.journal, items)))
+        )
+        self._waits = sorted(_sdk.call_id(item) for item in items)
+        if self._moved or before["at"] != "pause" or before.get("waits") != self._waits:
+            await self._waypoint("pause", run, _notes.paused)
+
+    async def _finish(self, run: dict[str, Any], output: Any) -> None:
+        answers = [entry.data for entry in self.steps.of(MODEL)]
+        before = self._before
+        assert before is not None, "a run ends before it has begun"
+        await self._waypoint("end", run, _notes.ended, answers, output)
+        call = digest(before["given"])
+        try:
+            await wait_for(in_thread(lambda: self.run.finish(output, call=call)))
+        except UnserialisableState as error:
+            # It is read again from the last message, by the agent's output type.
+            path = error.path
+            ended = {"outcome": "finished", "unrecorded": path, "call": call}
+            await wait_for(in_thread(lambda: self.run.ended(ended)))
+
+
+def _differs(agent: str) -> str:
+    return (
+        f"{quoted(agent, 60)} is asked something else now than when it answered (its "
+        "instructions, or what it is given): the recorded answer was kept."
+    )
+
+
+def _plain_input(given: Any) -> Any:
+    """Return an input as it is kept: a text, or a list of plain items."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, (list, tuple)):
+        raise UsageError(
+            f"an input is a text, a list of items or a RunState, not {type(given).__name__}"
+        )
+    return [
+        item.model_dump(mode="json", exclude_unset=True) if hasattr(item, "model_dump") else item
+        for item in given
+    ]
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, str):
+        return quoted(given, 200)
+    texts = [quoted(item.text, 120) for item in given_items(given)[-3:]]
+    return f"{len(given)} items that end with {', '.join(texts)}" if texts else "no items"
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that do not fit together.
+
+    Raises:
+        UsageError: it says which.
+    """
+    chosen = options.on_uncertain
+    policies = chosen.values() if isinstance(chosen, Mapping) else [chosen]
+    if any(one not in (None, "ask", "rerun", "stop") for one in policies):
+        raise UsageError('on_uncertain= is "ask", "rerun" or "stop", or a dict of tools to these')
+    if options.context_deserializer is not None and options.context_serializer is None:
+        raise UsageError("context_deserializer= needs context_serializer=")
+    if codec.encode(options.run_id).tagged:
+        raise UsageError("a run_id is a plain string")

@@ -1,0 +1,222 @@
+"""What the adapter uses of the SDK beyond its documented interface; all of it stands here.
+
+Read in openai-agents 0.20.0 and 0.24.0; the tests run on both ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import threading
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from agents import Agent, FunctionTool, Handoff, RunResult, RunResultStreaming, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+
+def sdk_version() -> str:
+    """Return the version of openai-agents."""
+    return version("openai-agents")
+
+
+def inner_agent(tool: FunctionTool) -> Agent[Any] | None:
+    """Return the agent that `Agent.as_tool` made a tool of, or None for another tool."""
+    found = getattr(tool, "_agent_instance", None)
+    return found if isinstance(found, Agent) else None
+
+
+def target(handoff: Handoff[Any, Any]) -> Agent[Any] | None:
+    """Return the agent that a handoff made by `handoff(agent)` leads to, or None."""
+    reference = getattr(handoff, "_agent_ref", None)
+    found = None if reference is None else reference()
+    return found if isinstance(found, Agent) else None
+
+
+def reachable(agent: Agent[Any]) -> list[Agent[Any]]:
+    """Return an agent and all that a run of it can come to: by handoffs, and inside of tools."""
+    found: dict[int, Agent[Any]] = {}
+    todo = [agent]
+    while todo:
+        one = todo.pop()
+        if id(one) in found:
+            continue
+        found[id(one)] = one
+        for handoff in one.handoffs:
+            to = handoff if isinstance(handoff, Agent) else target(handoff)
+            todo += [] if to is None else [to]
+        inner = (inner_agent(tool) for tool in one.tools if isinstance(tool, FunctionTool))
+        todo += [to for to in inner if to is not None]
+    return list(found.values())
+
+
+def function_tools(agent: Agent[Any]) -> list[FunctionTool]:
+    """Return the function tools of all agents that a run of an agent can come to."""
+    tools = (tool for one in reachable(agent) for tool in one.tools)
+    return [tool for tool in tools if isinstance(tool, FunctionTool)]
+
+
+def callable_names(agent: Agent[Any]) -> set[str]:
+    """Return the names under which a model can call what an agent has."""
+    names = {str(tool.name) for tool in agent.tools}
+    for handoff in agent.handoffs:
+        if isinstance(handoff, Agent):
+            names.add(Handoff.default_tool_name(handoff))
+        else:
+            names.add(handoff.tool_name)
+    return names
+
+
+def state_json(result: RunResultStreaming | RunState[Any]) -> dict[str, Any]:
+    """Return the run state of a result as JSON, without the program's context.
+
+    The SDK writes the items of a context that is a mapping in clear (and up to 0.22 even where a
+    serialiser is given), so it is not shown one.
+    """
+    state = result if isinstance(result, RunState) else result.to_state()
+    wrapper = state._context
+    if wrapper is None:
+        return state.to_json()
+    bare = copy.copy(wrapper)
+    bare.context = None
+    state._context = bare
+    try:
+        return state.to_json()
+    finally:
+        state._context = wrapper
+
+
+def restored(agent: Agent[Any], tree: dict[str, Any], context: Any) -> Any:
+    """Return what `RunState.from_json` makes of a state, with the program's context in it."""
+
+    async def restore() -> RunState[Any]:
+        state: RunState[Any] = await RunState.from_json(agent, copy.deepcopy(tree))
+        if state._context is not None:
+            state._context.context = context
+        return state
+
+    return driven(restore())
+
+
+def driven(work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a coroutine returns that waits for nothing, in a loop's thread or in none."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    found: list[Any] = []
+
+    def drive() -> None:
+        try:
+            found.append((asyncio.run(work), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            found.append((None, error))
+
+    thread = threading.Thread(target=drive, name="caravanserai-restore")
+    thread.start()
+    thread.join()
+    value, problem = found[0]
+    if problem is not None:
+        raise problem
+    return value
+
+
+def plain_result(streamed: RunResultStreaming) -> RunResult:
+    """Return the result of a streamed run as `Runner.run` gives it."""
+    values: dict[str, Any] = {"_last_agent": streamed.current_agent}
+    later: dict[str, Any] = {}
+    for field in dataclasses.fields(RunResult):
+        name = "current_turn" if field.name == "_current_turn" else field.name
+        if field.name in values or not hasattr(streamed, name):
+            continue
+        (values if field.init else later)[field.name] = getattr(streamed, name)
+    result = RunResult(**values)
+    for name, value in later.items():
+        if not name.endswith("_ref"):
+            setattr(result, name, value)
+    # The run state knows more than the fields: what a session still has to be given, and the like.
+    result.to_state = streamed.to_state  # type: ignore[method-assign]
+    return result
+
+
+def task_of(result: RunResultStreaming) -> asyncio.Task[Any] | None:
+    """Return the task that works on a streamed run."""
+    found = getattr(result, "run_loop_task", None)
+    return found if isinstance(found, asyncio.Task) else None
+
+
+def call_id(item: Any) -> str:
+    """Return the id of the call that waits for approval."""
+    raw = item.raw_item
+    found = raw.get("call_id") or raw.get("id") if isinstance(raw, dict) else None
+    return str(found or getattr(raw, "call_id", None) or getattr(raw, "id", None) or "")
+
+
+def _owner(state: RunState[Any], item: Any) -> tuple[Any, Any]:
+    """Return the context that holds the decision about a call, and the item there."""
+    find = getattr(state, "_find_nested_approval_state", None)
+    nested = find(item) if callable(find) else None
+    owner, own = nested or (state, item)
+    return owner._context, own
+
+
+def decision(state: RunState[Any], item: Any) -> bool | None:
+    """Return what is decided about a call: True, False, or None for nothing yet."""
+    context, own = _owner(state, item)
+    if context is None:
+        return None
+    return context.get_approval_status(  # type: ignore[no-any-return]
+        own.tool_name or "", call_id(own), existing_pending=own
+    )
+
+
+def rejection(state: RunState[Any], item: Any) -> str | None:
+    """Return the message that a call was rejected with, or None."""
+    context, own = _owner(state, item)
+    found = context.get_rejection_message(own.tool_name or "", call_id(own), existing_pending=own)
+    return found if isinstance(found, str) else None
+
+
+def result_of(cls: type[Any], state: RunState[Any], output: Any, *, max_turns: int | None) -> Any:
+    """Return the result of a finished run from its last state; the SDK has no way to.
+
+    Args:
+        cls: `RunResult` or `RunResultStreaming`.
+        state: the state.
+        output: the final output.
+        max_turns: as the program gives it.
+    """
+    agent = state._current_agent
+    values: dict[str, Any] = {
+        "input": copy.deepcopy(state._original_input),
+        "new_items": list(state._session_items),
+        "raw_responses": list(state._model_responses),
+        "final_output": output,
+        "input_guardrail_results": list(state._input_guardrail_results),
+        "output_guardrail_results": list(state._output_guardrail_results),
+        "tool_input_guardrail_results": list(state._tool_input_guardrail_results),
+        "tool_output_guardrail_results": list(state._tool_output_guardrail_results),
+        "context_wrapper": state._context,
+        "max_turns": max_turns,
+        "_model_input_items": list(state._generated_items),
+        "_original_input": copy.deepcopy(state._original_input),
+        "_conversation_id": state._conversation_id,
+        "_previous_response_id": state._previous_response_id,
+        "_auto_previous_response_id": state._auto_previous_response_id,
+        "_last_processed_response": state._last_processed_response,
+    }
+    if cls is RunResult:
+        values |= {"_last_agent": agent, "_current_turn": state._current_turn}
+    else:
+        values |= {
+            "current_agent": agent,
+            "current_turn": state._current_turn,
+            "_current_agent_output_schema": None,
+            "trace": None,
+            "is_complete": True,
+            "_state": state,
+        }
+    return cls(**values)
