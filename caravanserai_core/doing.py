@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from caravanserai_core import effects, questions
 from caravanserai_core.errors import UsageError
 from caravanserai_core.quoting import one_line
+from caravanserai_core.stepping import step_of
 from caravanserai_core.threads import in_thread, wait_for
 from caravanserai_core.work import Work
 
@@ -65,7 +66,7 @@ class Doing(Work):
             EffectStopped: a person said that it ends the run.
             UnserialisableState: it ran, and its result cannot be kept: it counts as uncertain.
         """
-        step = effects.step_of(label, fn, args, key)
+        step = step_of(label, fn, args, key)
         return effects.once(self._journal, step, lambda: fn(*args), on_uncertain)  # type: ignore[no-any-return]
 
     @overload
@@ -103,7 +104,7 @@ class Doing(Work):
 
         A task that is cancelled inside of `fn` leaves the step uncertain.
         """
-        step = effects.step_of(label, fn, args, key, awaits=True)
+        step = step_of(label, fn, args, key, awaits=True)
         return await effects.aonce(self._journal, step, lambda: fn(*args), on_uncertain)
 
     def ask(

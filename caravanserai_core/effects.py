@@ -8,18 +8,14 @@ it may write of the run too, and other steps run beside it.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
 import os
-import re
-import threading
 import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from caravanserai_core import codec, questions
-from caravanserai_core.calls import briefly
 from caravanserai_core.errors import (
     CaravanseraiError,
     EffectStopped,
@@ -30,10 +26,10 @@ from caravanserai_core.errors import (
     UsageError,
     WaitingForPerson,
 )
-from caravanserai_core.meta import check_text
-from caravanserai_core.pending import after_stop, begun, called, when
+from caravanserai_core.escaping import noted
+from caravanserai_core.pending import after_stop, begun, when
 from caravanserai_core.quoting import error_text, one_line, quoted
-from caravanserai_core.stores.owners import host_name
+from caravanserai_core.stepping import CALL, Flight, Step, add, record_result, start
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -49,57 +45,7 @@ _log = logging.getLogger("caravanserai")
 _PATIENCE = 5.0
 """Seconds of waiting before it is said for whom: it may be a step that waits for its own thread."""
 _OPTIONS = ["happened", "rerun", "stop"]
-_CALL = 80
-"""Most characters that are kept of how a step was called, with its label."""
 _ENDED = {"result", "error", "paused"}
-_UNSLUGGED = re.compile(r"[^A-Za-z0-9._]+")
-
-
-class Step(NamedTuple):
-    """A step under `once`, as the program calls it.
-
-    Attributes:
-        name: its label, and the digest of its key or "".
-        arguments: digest of its arguments, or "" where they cannot be compared.
-        of: its key as people read it, else its arguments; or "".
-        token: its idempotency key, where an adapter gives one; ASCII. "": see `token_of`.
-    """
-
-    name: tuple[str, str]
-    arguments: str
-    of: str = ""
-    token: str = ""
-
-    @property
-    def told(self) -> str:
-        """What errors call it."""
-        return repr(one_line(self.name[0], 60)) if not self.of else f"'{self.call}'"
-
-    @property
-    def call(self) -> str:
-        """How it is called."""
-        return called(self.name[0], self.of)
-
-
-class Flight:
-    """A step that runs in this process.
-
-    Attributes:
-        step: which.
-        token: its idempotency key, once it began.
-        attempt: its number.
-        thread: where it runs.
-        landed: a future that ends with it: with the error that it raised, or None.
-    """
-
-    def __init__(self, step: Step) -> None:
-        from concurrent.futures import Future
-
-        self.step = step
-        self.token = ""
-        self.attempt = 0
-        self.thread = threading.get_ident()
-        self.landed: Future[None] = Future()
 
 
 class _Done(NamedTuple):
@@ -111,63 +57,6 @@ _flights: weakref.WeakKeyDictionary[Journal, dict[tuple[str, str], Flight]] = (
     weakref.WeakKeyDictionary()
 )
 _running: ContextVar[tuple[Flight, ...]] = ContextVar("caravanserai_once", default=())
-
-
-def step_of(
-    label: str, fn: Callable[..., Any], args: tuple[Any, ...], key: object, *, awaits: bool = False
-) -> Step:
-    """Tell a step from all others.
-
-    Args:
-        label: its name.
-        fn: what it does.
-        args: its arguments.
-        key: what it is about, or None.
-        awaits: whether what `fn` returns is awaited.
-
-    Raises:
-        UsageError: `fn` is no function, or one that would have to be awaited; or the step cannot
-            be told without a key: a lambda, or arguments that cannot be kept.
-    """
-    check_text("a step", label)
-    if not label.strip():
-        raise UsageError("a step is named by a text of at least one word")
-    _check_function(label, fn, awaits=awaits)
-    digest = "" if key is None else questions.digest_of(key, "key=")
-    if not digest and getattr(fn, "__name__", "") == "<lambda>":
-        raise UsageError(
-            f"once({one_line(label, 60)!r}) is given a lambda: what it does is not seen from "
-            "outside. Give key=, which names what this step is about."
-        )
-    try:
-        arguments = questions.digest_of(list(args), "once()")
-    except UsageError as error:
-        if not digest:
-            raise UsageError(f"once({one_line(label, 60)!r}): {error}. Give key=.") from None
-        arguments = ""
-    room = max(_CALL // 4, _CALL - len(label) - 2)
-    return Step((label, digest), arguments, briefly(args if key is None else [key], room))
-
-
-def _check_function(label: str, fn: object, *, awaits: bool) -> None:
-    name = one_line(label, 60)
-    if inspect.isawaitable(fn):
-        if inspect.iscoroutine(fn):
-            fn.close()  # nothing of it ran
-        raise UsageError(
-            f"a step takes a function and its arguments, not the coroutine that a call of it "
-            f"returns: `await aonce({name!r}, fn, …)`. Nothing was run or recorded."
-        )
-    if not callable(fn):
-        raise UsageError(
-            f"once({name!r}) takes a function and its arguments, not what a call of it returned"
-        )
-    calls = getattr(type(fn), "__call__", None)  # noqa: B004 - of an object that can be called
-    if not awaits and (inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(calls)):
-        raise UsageError(
-            f"once({name!r}) is given an async function, and does not wait for it. Use "
-            f"`await aonce({name!r}, …)`. Nothing was run or recorded."
-        )
 
 
 # ---------------------------------------------------------------------- running
@@ -279,7 +168,7 @@ async def _in_turn(journal: Journal, work: Callable[[], Any], begins: Flight | N
 
 def _cancelled(journal: Journal, mine: Flight, done: Any) -> None:
     if done.exception() is None and done.result() is mine:
-        journal.turns.do(lambda: _add(journal, mine, {"what": "paused"}))
+        journal.turns.do(lambda: add(journal, mine, {"what": "paused"}))
         _lose(journal, mine)
 
 
@@ -333,7 +222,7 @@ def _begin(journal: Journal, mine: Flight, policy: OnUncertain) -> _Done | Fligh
             if known is not None and known.what == "result":
                 return _Done(_result(known))
             if known is None or known.what in _ENDED:
-                _start(journal, mine, known, again=False)
+                start(journal, mine, known, again=False)
             else:
                 done = _unsettled(journal, mine, known, policy)
                 if done is not None:
@@ -348,7 +237,7 @@ def _check_arguments(journal: Journal, known: Effect, step: Step) -> None:
     before = known.head.get("arguments", "")
     if before and step.arguments and before != step.arguments:
         label = one_line(step.name[0], 60)
-        keyed = f" with the key {quoted(step.of, _CALL)}" if step.name[1] else ""
+        keyed = f" with the key {quoted(step.of, CALL)}" if step.name[1] else ""
         raise OnceKeyReused(
             f"run {one_line(journal.run_id)}: once({label!r}){keyed} was called with other "
             "arguments before. Nothing was run. Give key= that differs for each (the address of "
@@ -361,62 +250,6 @@ def _result(known: Effect) -> Any:
     return codec.decode(record.member("data"), bool(record.head.get("tagged")))
 
 
-def _start(journal: Journal, mine: Flight, known: Effect | None, *, again: bool) -> None:
-    name = mine.step.name
-    before = _mark(known)
-    mine.attempt = 1 if known is None else known.attempt + 1
-    mine.token = mine.step.token or token_of(journal.run_id, name, journal.ledger.passes)
-    fields = {**_fields(mine), "what": "started", "token": mine.token, **here()}
-    if again:
-        fields["again"] = True
-
-    def make() -> tuple[dict[str, Any], bytes]:
-        if _mark(journal.ledger.effects.get(name)) != before:
-            raise questions.Changed
-        return fields, b""
-
-    journal.add_made("effect", make)
-
-
-def here() -> dict[str, Any]:
-    """Return which process a step runs in."""
-    return {"pid": os.getpid(), "host": host_name()}
-
-
-def _mark(known: Effect | None) -> tuple[str, int]:
-    return ("", 0) if known is None else (known.what, known.attempt)
-
-
-def _fields(mine: Flight) -> dict[str, Any]:
-    label, key = mine.step.name
-    fields: dict[str, Any] = {"label": label, "attempt": mine.attempt}
-    if key:
-        fields["key"] = key
-    if mine.step.of:
-        fields["of"] = mine.step.of
-    if mine.step.arguments:
-        fields["arguments"] = mine.step.arguments
-    return fields
-
-
-def token_of(run_id: str, name: tuple[str, str], passes: int) -> str:
-    """Return the idempotency key of a step: the same in every attempt of a pass, ASCII."""
-    told = _joined([run_id, *name, str(passes)])
-    digest = hashlib.sha256(told).hexdigest()[:12]
-    return f"{token_slug(run_id)}/{token_slug(name[0])}-{digest}"
-
-
-def token_slug(text: str) -> str:
-    """Return a text as a part of an idempotency key: at most 48 ASCII letters, digits, . _ -."""
-    return _UNSLUGGED.sub("-", text).strip("-.")[:48] or "x"
-
-
-def _joined(parts: list[str]) -> bytes:
-    """Join texts so that no two lists give the same bytes."""
-    data = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return b"".join(b"%d:%b," % (len(text), text) for text in data)
-
-
 def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertain) -> _Done | None:
     """Decide about a step that began and has no end: (a value), run it again (None), or raise."""
     label = mine.step.name[0]
@@ -425,21 +258,22 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
     if found is not None and found.answer is not None:
         said, result = questions.value_of(found)
         if said == "stop":
-            raise EffectStopped(
+            stopped = EffectStopped(
                 f"run {one_line(journal.run_id)}: {found.id} was answered stop: "
                 f"{mine.step.told} is not run again, and the run ends here, at each start. "
                 f"{after_stop(journal.run_id)}",
                 label=label,
             )
+            raise noted(stopped)
         if said == "happened":
             value = None if result is questions.NOT_GIVEN else result
             mine.attempt = known.attempt
-            _record_result(journal, mine, value, {"taken": found.id})
+            record_result(journal, mine, value, {"taken": found.id})
             return _Done(value)
-        _start(journal, mine, known, again=True)
+        start(journal, mine, known, again=True)
         return None
     if policy == "rerun":
-        _start(journal, mine, known, again=True)
+        start(journal, mine, known, again=True)
         return None
     if policy == "ask":
         if found is None:
@@ -447,13 +281,14 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
         raise questions.waiting(journal)
     if known.what == "started":
         mine.attempt = known.attempt
-        _add(journal, mine, {"what": "uncertain"})
-    raise EffectUncertain(
+        add(journal, mine, {"what": "uncertain"})
+    uncertain = EffectUncertain(
         f"run {one_line(journal.run_id)}: {mine.step.told} began {when(since.time)} (process "
         f"{since.pid} on {one_line(since.host, 60)}) and never reported back. It may have "
         'happened. Look, then run with on_uncertain="ask" or "rerun".',
         label=label,
     )
+    raise noted(uncertain)
 
 
 def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -> None:
@@ -511,10 +346,6 @@ def _asking(known: Effect, told: str) -> str:
     return f"{told} and never reported back. Did it happen?"
 
 
-def _add(journal: Journal, mine: Flight, fields: dict[str, Any], body: bytes = b"") -> None:
-    journal.add("effect", {**_fields(mine), **fields}, body=body)
-
-
 def _failed(journal: Journal, mine: Flight, error: Exception) -> None:
     """Record that a step raised; it is run again when it is asked for again."""
     if isinstance(error, WaitingForPerson):
@@ -522,7 +353,7 @@ def _failed(journal: Journal, mine: Flight, error: Exception) -> None:
     else:
         fields = {"what": "error", "error": quoted(error_text(error), 300)}
     try:
-        _add(journal, mine, fields)
+        add(journal, mine, fields)
     except CaravanseraiError as problem:
         error.add_note(f"caravanserai could not record this: {problem}")
     mine.landed.set_exception(error)
@@ -531,10 +362,10 @@ def _failed(journal: Journal, mine: Flight, error: Exception) -> None:
 
 def _ended(journal: Journal, mine: Flight, value: object) -> None:
     try:
-        _record_result(journal, mine, value, {})
+        record_result(journal, mine, value, {})
     except UnserialisableState as error:
         told = {"what": "unrecorded", "why": one_line(str(error), 300)}
-        _add(journal, mine, told)
+        add(journal, mine, told)
         mine.landed.set_exception(error)
         raise
     except CaravanseraiError as error:
@@ -545,14 +376,6 @@ def _ended(journal: Journal, mine: Flight, value: object) -> None:
         raise
     finally:
         _lose(journal, mine)
-
-
-def _record_result(journal: Journal, mine: Flight, value: object, more: dict[str, Any]) -> None:
-    encoded = codec.encode(value)
-    fields: dict[str, Any] = {"what": "result", **more}
-    if encoded.tagged:
-        fields["tagged"] = True
-    _add(journal, mine, fields, b'"data":' + encoded.data)
 
 
 def afresh(journal: Journal) -> None:

@@ -24,6 +24,7 @@ from caravanserai_core.errors import (
     UsageError,
     WaitingForPerson,
 )
+from caravanserai_core.escaping import noted
 from caravanserai_core.ledger import Asking, Ledger
 from caravanserai_core.meta import check_text, plain_copy
 from caravanserai_core.pending import asked, commands, decision, first_line
@@ -325,11 +326,12 @@ def waiting(journal: Journal) -> WaitingForPerson:
         + " or ".join(f"`{command}`" for command in commands(q, journal.run_id))
         for q in questions[:5]
     )
-    return WaitingForPerson(
+    waits = WaitingForPerson(
         f"run {one_line(journal.run_id)} waits for a person: {told}. Then start it again.",
         run_id=journal.run_id,
         questions=tuple(q.id for q in questions),
     )
+    return noted(waits)
 
 
 def end(journal: Journal, fields: dict[str, Any], body: bytes = b"") -> None:

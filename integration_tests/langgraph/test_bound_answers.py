@@ -21,7 +21,7 @@ from caravanserai.langgraph import WaypointSaver, resumable_graph
 from caravanserai_core import survey
 from caravanserai_core.stores import FileStore, Store
 from caravanserai_core.verify import verify
-from integration_tests.langgraph.graphs import State, builder_of, config
+from integration_tests.langgraph.graphs import State, builder_of, config, says
 from integration_tests.langgraph.shop import GIVEN, Shop, asked, new_process
 
 
@@ -64,10 +64,11 @@ def test_a_node_that_asks_no_more_goes_on(shop: Shop) -> None:
     shop.start()
     answer("t", "yes", store=shop.store)
 
-    result = shop.start(GIVEN, {"pay": lambda state: {"log": ["free"]}})
-
-    assert result == {"log": ["given", "free"]}
-    assert shop.states() == {"q1": "spent"}
+    nodes = {"pay": says("free"), "n": lambda state: {"log": [interrupt("More?")]}}
+    assert asked(shop.start(GIVEN, nodes)) == ["More?"]
+    assert shop.states() == {"q1": "spent", "q2": "open"}
+    answer("t", "no", store=shop.store)
+    assert shop.start(GIVEN, nodes) == {"log": ["given", "free", "no"]}
     assert list_runs(store=shop.store)[0].status == "finished"
 
 
@@ -157,6 +158,27 @@ class TestInARow:
         answer("t", "O", store=shop.store)
         assert shop.start(GIVEN, new)["log"] == ["given", "a? A", "other? O"]
         assert set(shop.ran) == {"a? A", "other? O"}
+
+    def test_neither_is_asked_any_more(self, shop: Shop) -> None:
+        self.asked_both(shop)
+        nodes = {"n": says("free"), "m": lambda state: {"log": [interrupt("m?")]}}
+        assert asked(shop.start(GIVEN, nodes)) == ["m?"]
+        assert shop.states() == {"q1": "spent", "q2": "spent", "q3": "open"}
+
+    def test_of_three_the_first_is_another_one(self, shop: Shop) -> None:
+        """What LangGraph keeps of the old answers is not taken for the new ones."""
+
+        def nodes(*questions: str) -> Any:
+            return {"n": lambda state: {"log": [f"{q} {interrupt(q)}" for q in questions]}}
+
+        for said in "ABC":
+            shop.start(GIVEN, nodes("a?", "b?", "c?"))
+            answer("t", said, store=shop.store)
+        for text, said in (("other?", "O"), ("b?", "P"), ("c?", "Q")):
+            assert asked(shop.start(GIVEN, nodes("other?", "b?", "c?"))) == [text]
+            answer("t", said, store=shop.store)
+        result = shop.start(GIVEN, nodes("other?", "b?", "c?"))
+        assert result["log"] == ["given", "other? O", "b? P", "c? Q"]
 
     def test_they_change_places(self, shop: Shop) -> None:
         """Neither gets what the other one was answered."""

@@ -109,6 +109,28 @@ def test_killed_between_two_that_are_asked_again(
         assert [state for _, state in program.questions().values()] == ["spent", "spent"]
 
 
+@pytest.mark.parametrize("thing", ["tea", "salt"])
+def test_a_job_goes_on_where_a_saver_was_killed_with_its_answer(
+    preloaded: Preloaded, tmp_path: Path, thing: str
+) -> None:
+    """LangGraph keeps that answer for whatever is asked next; a job, for its question alone."""
+    (tmp_path / "price.txt").write_text("tea")
+    saver = Program(preloaded, "priced", "saver", tmp_path)
+    saver.start()
+    saver.start("tea got yes", ["answer", "yes"])
+    (tmp_path / "price.txt").write_text(thing)
+    job = Program(preloaded, "priced", "job", tmp_path)
+    result = job.start(value=None) or {}
+    if thing == "salt":
+        assert result["asked"] == [{"question": "pay salt?"}]
+        assert job.answer("no").code == 0
+        result = job.start(value=None) or {}
+    said = {"tea": "yes", "salt": "no"}[thing]
+    assert result["log"] == ["given", "a", f"{thing}: {said}", "b"]
+    assert job.seen()[f"{thing} does {said}"] == 1
+    assert job.seen()["salt got yes"] == 0
+
+
 def test_killed_at_any_moment_while_what_is_asked_changes(
     preloaded: Preloaded, tmp_path: Path, thorough: bool
 ) -> None:

@@ -101,6 +101,33 @@ def test_a_stream_of_what_asks_no_more_lacks_nothing(
     assert streamed(shop, nodes, is_async=is_async, **options) == wanted
 
 
+@pytest.mark.parametrize("mode", ["values", "tasks", "updates"])
+def test_a_stream_shows_the_beginning_of_a_graph_around_it_once(shop: Shop, mode: Any) -> None:
+    """What is asked deep inside is known before anything is shown."""
+    inner = builder_of({"x": says("x"), "pay": shop.pay}).compile()
+    nodes = {"sub": inner, "b": says("b")}
+    shop.start(GIVEN, nodes)
+    answer("t", "yes", store=shop.store)
+
+    found = streamed(shop, nodes, is_async=False, stream_mode=mode)
+
+    assert len(found) == {"values": 3, "tasks": 4, "updates": 2}[mode]
+
+
+def test_a_stream_of_what_asks_no_more_is_not_kept_back(shop: Shop) -> None:
+    """Not longer than to the step behind the next one."""
+    seen: list[Any] = []
+    nodes = {"pay": shop.pay, "b": says("b"), "late": lambda state: seen.append([*parts]) or {}}
+    parts: list[Any] = []
+    shop.start(GIVEN, nodes)
+    answer("t", "yes", store=shop.store)
+    new_process()
+    graph = builder_of({**nodes, "pay": says("free")}).compile()
+    for part in resumable_graph(graph, run_id="t", store=shop.store).stream(GIVEN):
+        parts.append(part)  # noqa: PERF402 - it is looked at while it grows
+    assert {"pay": {"log": ["free"]}} in seen[0]
+
+
 def test_a_stream_is_live_once_the_question_is_behind_it(shop: Shop) -> None:
     """What comes after it is not kept back until the end."""
     seen: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.openai_agents.life import JOBS, Life
+from integration_tests.openai_agents.life import WARMED, Life
 from integration_tests.preloaded import Preloaded
 
 Start = Callable[..., Life]
@@ -16,7 +16,7 @@ Start = Callable[..., Life]
 
 @pytest.fixture(scope="session")
 def preloaded() -> Iterator[Preloaded]:
-    with Preloaded(JOBS) as process:
+    with Preloaded(WARMED) as process:
         yield process
 
 
@@ -46,7 +46,7 @@ def whole(
     """Return a function that says what an undisturbed run comes to; each kind runs once.
 
     That is its `result`, how many `answers` the model gave to which `bodies`, what was done
-    `outside`, and the `appends` to its journal.
+    `outside`, the `appends` to its journal, and the `events` of all its starts.
     """
     known: dict[str, dict[str, Any]] = {}
 
@@ -63,6 +63,7 @@ def whole(
                     "answers": one.asked(),
                     "outside": one.outside(),
                     "appends": one.appends(),
+                    "events": one.events(),
                     "bodies": list(one.server.bodies.values()),
                 }
         return known[name]

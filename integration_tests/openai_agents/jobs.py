@@ -9,6 +9,7 @@ program has not looked.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -30,7 +31,6 @@ from agents import (
 from agents.items import RunItem, TResponseInputItem
 from openai import AsyncOpenAI
 
-exec(open("/tmp/h1stub.py").read())  # TEMP
 from caravanserai import WaitingForPerson
 from caravanserai.openai_agents import Runner
 from caravanserai_core.stores import FileStore
@@ -57,8 +57,9 @@ class Session(SQLiteSession):
         apps.reach(f"{name} ends")
 
 
+@functools.cache
 def watch_appends() -> None:
-    """Make each append to a journal a place."""
+    """Make each append to a journal a place, once in this process."""
     real = FileStore.append
 
     def append(self: FileStore, *args: Any, **options: Any) -> Any:
@@ -149,7 +150,9 @@ def run(url: str, options: dict[str, Any]) -> int:
             whether there are some; `more`, for the runner. Where the run waits for a person in
             another way than the SDK's, the result has only "waits".
     """
+    global _appends
     apps.die_at(options.get("place"))
+    _appends = itertools.count(1)
     watch_appends()
     start = _Start(url, options)
     try:

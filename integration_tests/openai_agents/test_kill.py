@@ -27,10 +27,10 @@ from integration_tests.preloaded import Preloaded
 Whole = Callable[..., dict[str, Any]]
 Start = Callable[..., Life]
 
-REFUND_TOOLS = ("lookup_order", "get_policy", "shipping_quote", "issue_refund")
 
-
-def check(one: Life, whole: dict[str, Any], *, again: tuple[str, ...] = (), unheard: int = 0) -> Any:
+def check(
+    one: Life, whole: dict[str, Any], *, again: tuple[str, ...] = (), unheard: int = 0
+) -> Any:
     """Start a job that was killed to its end, and compare it with an undisturbed one.
 
     Args:
@@ -92,8 +92,7 @@ def test_killed_at_a_place(life: Start, whole: Whole, place: str, way: str) -> N
     again = (place,) if place.startswith("end ") else ()
     check(one, whole("refund", way=way), again=again)
     # A tool that needs an approval is asked about before it may run again, any other is not.
-    uncertain = [text for text in one.answered if "asks to run" not in text]
-    assert bool(uncertain) == (place in ("begin issue_refund", "end issue_refund"))
+    assert one.uncertain == (place in ("begin issue_refund", "end issue_refund"))
 
 
 def test_killed_inside_a_refund_that_happened(life: Start) -> None:
@@ -137,8 +136,6 @@ def test_killed_with_a_session(life: Start, whole: Whole, place: str, way: str) 
         "end check_stock chair",
         "hook tool ask_expert",
         "begin write_down",
-        "append 3 ends",
-        "append 6 begins",
     ],
 )
 def test_killed_in_a_nested_agent(life: Start, whole: Whole, place: str, way: str) -> None:
@@ -200,20 +197,12 @@ def _outputs_of(one: Life) -> Any:
         return _outputs(other.server)
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
-@pytest.mark.parametrize("reuse_ids", [False, True])
-def test_killed_with_chat_completions(life: Start, api: str, reuse_ids: bool) -> None:
-    """Also where a server numbers its calls anew in each answer."""
-    if api == "responses" and reuse_ids:
-        pytest.skip("OpenAI's own API never does so")
-    for number, place in enumerate(["begin lookup_order", "between", "begin issue_refund"]):
-        one = life("refund", api=api, server={"reuse_ids": reuse_ids})
-        one.killed(place)
-        found = one.finished()
-        assert found["final"] == "Refund for order A17: refunded 40 EUR.", number
-        assert one.asked() == 5
-        ends = [one.outside()[f"end {tool}"] for tool in REFUND_TOOLS]
-        assert ends == [1, 1, 1, 1], place
+@pytest.mark.parametrize("way", ["run", "stream"])
+@pytest.mark.parametrize("place", ["begin lookup_order", "between", "paused", "begin issue_refund"])
+def test_killed_with_chat_completions(life: Start, whole: Whole, place: str, way: str) -> None:
+    one = life("refund", way=way, api="chat")
+    one.killed(place)
+    check(one, whole("refund", way=way, api="chat"))
 
 
 # ---------------------------------------------------------------------- an MCP server
@@ -247,8 +236,7 @@ def test_killed_around_every_record(
     undisturbed = whole(app, way=way, session=True)
     places = list(dict.fromkeys(_around(undisturbed["appends"])))
     assert len(places) > 20
-    chosen = places if thorough else places[random.randrange(4) :: 4]
-    for place in chosen:
+    for place in places if thorough else random.sample(places, 4):
         one = life(app, way=way, session=True)
         one.killed(place)
         check_by_record(one, undisturbed, place)
@@ -279,14 +267,14 @@ def test_killed_again_and_again(
 ) -> None:
     """At random moments, until it is done: a finished tool never runs a second time."""
     chance = random.Random(way)
-    for number in range(40 if thorough else 4):
+    for number in range(40 if thorough else 2):
         options = {"app": "both", "way": way, "session": True}
         with Life(preloaded, tmp_path / str(number), options, script) as one:
             kills = 0
-            while one.start(kill_after=chance.uniform(0.02, 0.25)).killed:
+            # Later and later, so that a busy machine ends, too.
+            while one.start(kill_after=chance.uniform(0.02, 0.2) * 1.05**kills).killed:
                 kills += 1
                 one.check_store()
-                assert kills < 100
             found = one.ended()
             assert found["final"] == "Done, kept."
             recorded = one.recorded()

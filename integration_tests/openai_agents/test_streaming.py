@@ -146,7 +146,9 @@ def _event_in_answer(events: list[list[str]], number: int, sent: int, api: str) 
     """Name the consumer's event that comes of the last one that was sent of an answer."""
     created = [n for n, event in enumerate(events) if event[1] == "response.created"]
     # Approved, the run starts anew, and its consumer counts from one.
-    second = next(n for n, event in enumerate(events) if n and event[:1] == ["agent"] and n > created[3])
+    second = next(
+        n for n, event in enumerate(events) if n and event[:1] == ["agent"] and n > created[3]
+    )
     offset = created[number - 1] - (second if number == 5 else 0)
     return f"event {offset + (sent if api == 'responses' else 1)}"
 

@@ -11,8 +11,10 @@ import orjson
 import pytest
 
 from caravanserai import checkpoint, load
+from caravanserai.openai_agents._folding import folded
 from caravanserai.openai_agents.transcript import transcript
-from caravanserai_core import codec, transcript as core
+from caravanserai_core import codec
+from caravanserai_core import transcript as core
 from caravanserai_core.transcript import Message, ToolCall, Transcript
 
 HERE = Path(__file__).parent
@@ -24,8 +26,8 @@ sys.modules["agents"] = sys.modules["openai"] = sys.modules["pydantic"] = None  
 from caravanserai import load
 from caravanserai_core.transcript import find
 found = find("openai-agents")(load("job", raw=True, store=sys.argv[1]))
-for message in found.messages:
-    print(message.role, message.name, repr(message.text), [call.name for call in message.tool_calls])
+for one in found.messages:
+    print(one.role, one.name, repr(one.text), [call.name for call in one.tool_calls])
 print([call.id for call in found.uncertain], found.losses)
 """
 
@@ -82,6 +84,13 @@ def test_a_run_is_read_with_its_agents_calls_and_results(release: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["refund", "rich", "nested"])
+def test_a_state_without_its_repetitions_is_read_alike(name: str) -> None:
+    state = golden(f"0.24-{name}", 3)
+
+    assert transcript({**state, "run": folded(state["run"])}) == transcript(state)
+
+
 @pytest.mark.parametrize("release", ["0.20", "0.24"])
 def test_a_call_without_a_result_is_uncertain(release: str) -> None:
     """It waits to be approved in this state; the journal behind it may know more."""
@@ -95,11 +104,12 @@ def test_a_call_without_a_result_is_uncertain(release: str) -> None:
 def test_what_a_provider_ran_and_what_is_lost_is_said(release: str) -> None:
     found = transcript(golden(f"{release}-rich", 3))
 
-    asked, looked, read, photo, boom, expert, deep, done = found.messages
+    asked, hosted, read, looked, photo, boom, expert, deep, done = found.messages
     assert asked == Message("user", "Look at this.")
-    assert [call.name for call in looked.tool_calls] == ["files.read", "photo", "boom"]
+    assert [call.name for call in hosted.tool_calls] == ["files.read"]
+    assert read == Message("tool", "hello", (), hosted.tool_calls[0].id, "files.read")
     assert looked.text == "Looking."
-    assert read == Message("tool", "hello", (), looked.tool_calls[0].id, "files.read")
+    assert [call.name for call in looked.tool_calls] == ["photo", "boom"]
     assert (photo.text, boom.text) == ("", "It is broken.")
     assert expert.tool_calls == (ToolCall("c3", "ask_expert", {"input": "how deep?"}),)
     assert (deep.text, done.text) == ("Very deep.", "All done.")
@@ -152,7 +162,10 @@ def test_a_session_is_read_from_its_items() -> None:
         {
             "type": "message",
             "role": "assistant",
-            "content": [{"type": "output_text", "text": "7."}, {"type": "refusal", "refusal": "No."}],
+            "content": [
+                {"type": "output_text", "text": "7."},
+                {"type": "refusal", "refusal": "No."},
+            ],
         },
     ]
 
@@ -173,14 +186,15 @@ def test_texts_that_json_cannot_hold_and_secrets_are_read(monkeypatch: pytest.Mo
     monkeypatch.setenv("BANK_API_KEY", "abcdefghijklmnop1234")
     key = "abcdefghijklmnop1234"
     items = [
-        {"role": "user", "content": f"use {key} \ud800"},
         {"role": "user", "content": "half \ud800"},
         {
-            **{"type": "function_call", "call_id": "c", "name": "pay"},
+            "type": "function_call",
+            "call_id": "c",
+            "name": "pay",
             "arguments": orjson.dumps({"key": key}).decode(),
         },
     ]
-    checkpoint("talk", {"items": items[1:]})
+    checkpoint("talk", {"items": items})
 
     said, call = transcript(load("talk", raw=True)).messages
 

@@ -400,8 +400,8 @@ def test_with_sqlite_session_every_turn_after_an_interrupted_one_fails() -> None
     asyncio.run(session.add_items(BROKEN))
     with ScriptedOpenAI([{"say": "Good."}]) as server:
         for _ in range(2):
-            with pytest.raises(Exception, match="No tool call found"):
-                asyncio.run(Runner.run(agent_of(server), "And?", session=session, run_config=QUIET))
+            with pytest.raises(BadRequestError, match="No tool call found"):
+                turn(server, "And?", session)
 
 
 def test_an_interrupted_turn_is_mended_once_and_the_note_tells(store_dir: Path) -> None:

@@ -98,6 +98,8 @@ CORE = (
         "words",
         "questions",
         "effects",
+        "escaping",
+        "stepping",
         "doing",
         "steps",
         "ownership",

@@ -148,7 +148,7 @@ class Checks:
         place = len(answers_in(told))
         again = [self._asked((ns, told[0].task), place, i.value, name_of(i)) for i in asks]
         for question in again:
-            if question is not None:
+            if question is not None and _name(question) not in self._heard:
                 self.confirmed = True  # first: what is streamed meanwhile belongs to this round
                 self.hear(question, node)
         return None not in again
@@ -163,7 +163,7 @@ class Checks:
                 if not (mine and held.passed):
                     continue
             elif mine and place_of(held.question) != place:
-                continue
+                continue  # a task's questions may all have one id: those of older versions had
             if held.question.record.head.get("digest") == digest:
                 return held.question
         return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.langgraph._asked import (
@@ -84,7 +82,6 @@ class Delivery:
     def _deliver_to_task(self, asked: list[Question]) -> None:
         """Deliver what one task asked, in the order in which it was asked."""
         places: dict[int, Question] = {}
-        unknown = sys.maxsize
         task: Write | None = None
         for question in asked:
             name = str(meta_of(question)["interrupt"])
@@ -93,13 +90,12 @@ class Delivery:
                 self._deliver_inside(question, holder)
                 continue
             place = place_of(question)
-            if place in places:  # it is asked instead, and what came behind that is asked anew
-                unknown = min(unknown, place)
+            # What came behind another question in this place is asked anew.
             places = {at: one for at, one in places.items() if at < place}
             places[place] = question
             task = holder or task
         if task is not None:
-            self._deliver_in_order(places, task, unknown)
+            self._deliver_in_order(places, task)
             return
         for question in places.values():
             if question.state == "answered" and not self._gives(question):
@@ -107,49 +103,34 @@ class Delivery:
             if question.state == "answered" and not is_null(question):
                 self.told[question.id] = ("", _said(question))
 
-    def _deliver_in_order(self, places: dict[int, Question], task: Write, unknown: int) -> None:
+    def _deliver_in_order(self, places: dict[int, Question], task: Write) -> None:
         """Deliver the answers of a task, up to the first that it lacks.
 
         Args:
             places: the newest question in each place of their order.
             task: a write of the task.
-            unknown: the place from which on an answer needs a question.
         """
         had = answers_in(write for write in self.writes if write.task == task.task)
-        answers: list[Any] = []
-        for place in itertools.count():
-            question = places.get(place)
-            if question is None:  # asked where nobody recorded it: in a copy, or long ago
-                if place >= min(len(had), unknown):
-                    break
-                answers.append(had[place])
-                continue
-            if question.answer is None:
-                break
+        answers = had[: min(places)]  # asked where nobody recorded it: in another saver
+        while (question := places.get(len(answers))) is not None and question.answer is not None:
+            place = len(answers)
             fresh = question.state == "answered"
-            if place >= len(had) and (not fresh or is_null(question)):
-                if fresh:
-                    self._gives(question)
+            if place >= len(had) and not fresh:
                 break
             if not self._gives(question):
+                for later, behind in places.items():
+                    if later > place and behind.answer is not None:
+                        self._checks.hold(behind)
                 break
+            if place >= len(had) and is_null(question):
+                break  # LangGraph adds it
             answers.append(core.value_of(question)[0])
             if fresh and not is_null(question):
                 self.told[question.id] = (task.task, _said(question))
-        self._hold_back(places, len(answers))
         others = [w for w in self.writes if w.task != task.task or w.channel != ANSWERED]
         if answers:
             others.append(Write(task.task, task.path, PLACES[ANSWERED], ANSWERED, answers))
         self.writes = others
-
-    def _hold_back(self, places: dict[int, Question], first: int) -> None:
-        """Hold the answers back that come behind one that is held back."""
-        question = places.get(first)
-        if question is None or question.answer is None or self._checks.trusts(question):
-            return
-        for place, later in places.items():
-            if place > first and later.answer is not None:
-                self._hold(later)
 
     def _deliver_inside(self, question: Question, holder: Write) -> None:
         """Deliver what is asked inside of a task, by what stores nothing itself."""
@@ -165,16 +146,11 @@ class Delivery:
     def _gives(self, question: Question, *, passed: bool = False) -> bool:
         """Note that LangGraph has an answer from now on, or hold it back; say which."""
         if not self._checks.trusts(question):
-            self._hold(question, passed=passed)
+            self._checks.hold(question, passed=passed)
             return False
         if question.state == "answered":
             core.give(self._journal, question.id, self._ns)
         return True
-
-    def _hold(self, question: Question, *, passed: bool = False) -> None:
-        # Somebody may have looked at the graph before: no waypoint uses up what is held back.
-        self._journal.given.get(question.record.lane, set()).discard(question.id)
-        self._checks.hold(question, passed=passed)
 
     # ------------------------------------------------------------------ an answer of no task
 
@@ -206,7 +182,7 @@ class Delivery:
             task = meta.get("task") if holder is None else holder.task
             used = used or len(answers_in(w for w in own if w.task == task)) > place_of(question)
         if not used and not self._checks.trusts(question):
-            self._hold(question)
+            self._checks.hold(question)
             used = True
         if used:
             self.writes = [w for w in self.writes if w.task != NULL_TASK or w.channel != ANSWERED]

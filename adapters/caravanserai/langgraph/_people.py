@@ -256,17 +256,12 @@ class People:
 
     # ------------------------------------------------------------------ going on without
 
-    def withdraw(self, journal: Journal, ns: str, *, moves: bool) -> None:
+    def withdraw(self, journal: Journal, ns: str) -> None:
         """Take back what is asked in a namespace, or inside it: a checkpoint follows there.
 
-        Args:
-            journal: the run.
-            ns: the namespace.
-            moves: it is another one than the newest; what was answered before it and not asked
-                again is not asked any more.
+        So is what was answered and not asked again: its node went on without the answer.
         """
-        left = self.checks.left(ns) if moves else []
-        for question in left:
+        for question in self.checks.left(ns):
             core.withdraw(journal, question.id)
         if not journal.pending.questions:
             return

@@ -254,9 +254,7 @@ class Thread(StoredThread):
                 meta["early"] = True  # some of its writes stand before it
             self._begin(state)
             note = self._note(ns, parent, state, metadata.get("source", "loop"))
-            known = self._known.get(ns)
-            moves = known is None or known.id != checkpoint_id  # "exit" stores it once more
-            if moves and not ns:
+            if not ns:
                 self.people.checks.moved()
             queued = self.run.checkpoint(
                 prepared,
@@ -264,7 +262,7 @@ class Thread(StoredThread):
                 lane=ns,
                 meta=meta,
                 overtake=free,
-                guard=lambda write: self._in_order(ns, invocation, write, moves=moves),
+                guard=lambda write: self._in_order(ns, invocation, write),
                 schema=schema,
             )
             lists = Lists(state, prepared)
@@ -273,15 +271,13 @@ class Thread(StoredThread):
                 self._told.pop((ns, parent), None)
         return queued
 
-    def _in_order(
-        self, ns: str, invocation: Invocation | None, write: Callable[[], int], *, moves: bool
-    ) -> int:
+    def _in_order(self, ns: str, invocation: Invocation | None, write: Callable[[], int]) -> int:
         """Write a checkpoint, unless one before it was not: a child does not stand alone."""
         with kept_by(invocation):
             if invocation is not None:
                 invocation.check()
             try:
-                self.people.withdraw(self.run.journal, ns, moves=moves)
+                self.people.withdraw(self.run.journal, ns)
                 return write()
             except Conflict as error:
                 if self.run.store.recent(self.run.run_id) is None:

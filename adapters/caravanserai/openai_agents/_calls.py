@@ -9,8 +9,10 @@ from caravanserai.openai_agents import _notes, _sdk
 from caravanserai.openai_agents._steps import here
 from caravanserai_core import codec, effects
 from caravanserai_core.errors import UnserialisableState
+from caravanserai_core.escaping import collected
 from caravanserai_core.questions import digest_of
 from caravanserai_core.quoting import one_line
+from caravanserai_core.stepping import Step
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -44,13 +46,18 @@ async def call_tool(tool: FunctionTool, invoke: Any, ctx: Any, arguments: str) -
     async def call() -> Any:
         token = here.set(place.inside(key, ordered=False))
         try:
-            value = await invoke(ctx, arguments)
+            with collected() as escaping:
+                value = await invoke(ctx, arguments)
         finally:
             here.reset(token)
+        if escaping:
+            # The SDK told the model of it, as of an error of the tool.
+            place.job.escaping = escaping[0]
+            raise escaping[0]
         given.append(value)
         return _kept(tool.name, value)
 
-    step = effects.Step(
+    step = Step(
         (tool.name, digest_of(key, "a call")),
         digest_of(arguments, "arguments"),
         _notes.called_as(tool.name, arguments),

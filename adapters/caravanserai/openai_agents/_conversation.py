@@ -65,12 +65,19 @@ def orphans(items: Sequence[Any]) -> list[int]:
     ]
 
 
+def open_calls(items: Sequence[Any]) -> list[Any]:
+    """Return the calls of tools whose result is not among the items."""
+    answered = {call_id(item) for item in items if _type(item) in _OUTPUT_OF}
+    calls = _OUTPUT_OF.values()
+    return [item for item in items if _type(item) in calls and call_id(item) not in answered]
+
+
 def story(told: list[str], instead: str) -> tuple[str, list[str]]:
     """Return the summary of a note and the items of "Happened".
 
     Args:
         told: what was said or done, a line each.
-        instead: the summary where that is too much for one.
+        instead: the summary where that is nothing, or too much for one.
     """
     together = " ".join(told)
     if len(told) == 1 or (len(told) == 2 and len(together) <= _TOGETHER):
@@ -85,15 +92,15 @@ def lines(items: Sequence[Any], before: Sequence[Any] = (), who: str = "The mode
         items: what is told.
         before: what stood in front of them, to name the calls of results.
         who: whose answers they are.
+
+    Returns:
+        The lines; none where nothing is worth a word, as of a reasoning item alone.
     """
     try:
         told = list(_lines(_read(items), _asked_before(items, before), who))
     except Exception:  # noqa: BLE001 - an item may hold anything, and a note must not stop a run
         _log.debug("items of a conversation could not be told", exc_info=True)
         told = []
-    if not told:
-        count = len(items)
-        told = [f"{count} items were added." if count != 1 else "An item was added."]
     if len(told) > _MOST_LINES:
         told = [f"{len(told) - _MOST_LINES} lines more.", *told[-_MOST_LINES:]]
     return told

@@ -7,6 +7,7 @@ tool that ran already. What makes a run go on after a crash is `Runner` of this 
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -131,9 +132,7 @@ class WaypointHooks(RunHooks[TContext]):
         call_id = getattr(context, "tool_call_id", None)
         if isinstance(call_id, str):
             output = result if isinstance(result, str) else value_text(result)
-            self._since.append(
-                {"type": "function_call_output", "call_id": call_id, "output": output}
-            )
+            self._since.append(_result(call_id, output))
         await self._hooks.on_tool_end(context, agent, tool, result)
 
     # The SDK gives these by keyword (0.20, 0.24): their names are part of the interface.
@@ -145,7 +144,7 @@ class WaypointHooks(RunHooks[TContext]):
     ) -> None:
         """Write that another agent took over."""
         await self._keep(lambda: self._handed_over(from_agent, to_agent))
-        await self._hooks.on_handoff(context, from_agent=from_agent, to_agent=to_agent)
+        await self._hooks.on_handoff(context=context, from_agent=from_agent, to_agent=to_agent)
 
     async def on_agent_end(
         self, context: AgentHookContext[TContext], agent: Agent[TContext], output: Any
@@ -175,15 +174,19 @@ class WaypointHooks(RunHooks[TContext]):
     async def _answered(self, agent: Agent[TContext], response: ModelResponse) -> None:
         answer = copy.deepcopy(list(response.to_input_items()))
         self._since += answer
-        if not answer:
-            return
         told = _conversation.lines(answer, self._known or (), _telling.agent_name(agent.name))
-        await self._notebook.later(lambda: self._notebook.say(" ".join(told)))
+        if told:
+            await self._notebook.later(lambda: self._notebook.say(" ".join(told)))
 
     async def _handed_over(self, source: Agent[TContext], target: Agent[TContext]) -> None:
         who, to = _telling.agent_name(source.name), _telling.agent_name(target.name)
-        told = _conversation.lines(self._since, self._known or (), who) if self._since else []
+        calls = _conversation.open_calls(self._since)
+        acts = [item for item in self._since if item not in calls]
+        told = _conversation.lines(acts, self._known or (), who)
         items = [*(self._known or ()), *self._since]
+        if len(calls) == 1:  # what the SDK is about to give as its result (0.20, 0.24)
+            result = json.dumps({"assistant": target.name})
+            items.append(_result(_conversation.call_id(calls[0]), result))
         line = f"{who} handed over to {to}."
         await self._write(items, target, [*told, line], [f"{to}'s model answers."])
 
@@ -191,7 +194,7 @@ class WaypointHooks(RunHooks[TContext]):
         self, context: AgentHookContext[TContext], agent: Agent[TContext], output: Any
     ) -> None:
         who = _telling.agent_name(agent.name)
-        told = _conversation.lines(self._since, self._known or (), who) if self._since else []
+        told = _conversation.lines(self._since, self._known or (), who)
         items = [*(self._known or ()), *self._since]
         if not isinstance(output, str) or not told:
             told.append(sentence(f"The run's output is {value_text(output)}"))
@@ -212,7 +215,7 @@ class WaypointHooks(RunHooks[TContext]):
         next_: list[str],
         goal: str | None = None,
     ) -> None:
-        summary, happened = _conversation.story(told, f"{len(told)} things happened in this turn.")
+        summary, happened = _conversation.story(told, "A turn came to its end.")
         note = Note(
             f"{summary} {_READ_ONLY}", happened=happened, next=next_, so_far=list(self._so_far)
         )
@@ -235,6 +238,10 @@ class WaypointHooks(RunHooks[TContext]):
                     one_line(self._notebook.run_id),
                     problem,
                 )
+
+
+def _result(call_id: str, output: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def _new_input(items: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from agents import Agent, FunctionTool, GuardrailFunctionOutput, Handoff, ModelProvider
+from agents import Agent, FunctionTool, GuardrailFunctionOutput, ModelProvider
 from agents.models.interface import Model
 from openai.types.responses import ResponseCompletedEvent, ResponseOutputItemDoneEvent
 

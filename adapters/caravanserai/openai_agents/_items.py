@@ -2,6 +2,7 @@
 
 Seen in openai-agents 0.20 (schema 1.15) and 0.24 (1.21). `session_items` holds every item of a
 run in order; `generated_items` only those that the next model is shown, which a handoff may cut.
+Where the two are equal, a waypoint has them once, as the latter (`_folding`).
 An item is a wrapper (`type`, `agent`) around what the API gave or is given (`raw_item`). A kind
 that is not known here is told by its type, never an error: a note must not stop a run.
 """

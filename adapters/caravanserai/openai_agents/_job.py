@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ import agents
 from agents import RunConfig, RunState, UserError
 
 from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk
+from caravanserai.openai_agents._folding import folded, unfolded
 from caravanserai.openai_agents._following import Following
 from caravanserai.openai_agents._instrument import (
     instrument_model,
@@ -23,9 +24,9 @@ from caravanserai.openai_agents._instrument import (
 )
 from caravanserai.openai_agents._items import given_items
 from caravanserai.openai_agents._kept_session import KeptSession
+from caravanserai.openai_agents._notebook import framework
 from caravanserai.openai_agents._steps import MODEL, Place, SessionLog, Steps, digest, here
 from caravanserai_core import codec, effects, reading
-from caravanserai_core.effects import token_slug
 from caravanserai_core.errors import (
     InputChanged,
     SchemaMismatch,
@@ -39,6 +40,7 @@ from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
 from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.run import Run, open_run
+from caravanserai_core.stepping import token_slug
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from agents import Agent, FunctionTool, RunResultStreaming
 
     from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.errors import CaravanseraiError
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
 
@@ -111,6 +114,8 @@ class Job:
         steps: what is recorded of the turn at hand, once the start began.
         asks: a model of the run itself is about to be asked.
         streams: as given.
+        answered: there is a final output.
+        escaping: what a tool raised that ends the start, whatever the SDK makes of it.
     """
 
     run: Run
@@ -137,6 +142,7 @@ class Job:
         self._skips = True
         self._moved = False
         self._waits: list[str] = []
+        self._output: dict[str, Any] = {}
         self._agents: dict[str, str] = {}
         self._changed: dict[str, None] = {}
         self._guards = 0
@@ -146,6 +152,7 @@ class Job:
         self._result: RunResultStreaming | None = None
         self._owned: Any = None
         self.answered = False
+        self.escaping: CaravanseraiError | None = None
 
     def alone(self) -> Alone:
         """Return the block in which no other thread or task of this process does the job."""
@@ -159,6 +166,7 @@ class Job:
             JournalDamaged, SchemaMismatch, …: see `open_run`.
         """
         options = self._options
+        self.journal.framework = framework()
         self.run = open_run(
             self._run_id,
             store=options.store,
@@ -195,7 +203,7 @@ class Job:
         recent = reading.recent(self.run.store, self._run_id)
         after = recent.chain[-1].seq if recent is not None and recent.chain else 0
         self.journal.turns.do(lambda: effects.settle(self.journal, self._policy_of, after))
-        self._resumed = before["at"] != "pause" or bool(self.steps.of(MODEL))
+        self._resumed = before["at"] != "pause" or self._began_after(after)
         self._skips = before["at"] != "pause"
         if handed is not None:
             self._take_up(handed, before)
@@ -207,6 +215,11 @@ class Job:
             decided = self.journal.turns.do(lambda: _approvals.decide(self.journal, state))
             self._moved = bool(decided) or handed is not None
         return None
+
+    def _began_after(self, seq: int) -> bool:
+        """Say whether something was done behind a record."""
+        known = self.journal.turns.do(lambda: list(self.journal.ledger.effects.values()))
+        return bool(self.steps.of(MODEL)) or any(one.records[-1].seq > seq for one in known)
 
     def _known(self) -> dict[str, Any] | None:
         state = self.run.state
@@ -228,19 +241,22 @@ class Job:
             given = tree.get("original_input")
             self._state, self._skips = handed, False
         self._before = self._tree(given, "begin" if handed is None else "turn", tree, {})
-        self._save(self._before, _notes.begun(self._before))
+        self._save(self._before, _notes.begun(self._before, self._agent.name))
         self.steps = Steps(self.run, {})
 
     def _tree(
         self, given: Any, at: At, run: dict[str, Any] | None, counts: dict[str, int]
     ) -> dict[str, Any]:
-        tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "run": run, "counts": counts}
+        tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "counts": counts}
+        tree["run"] = None if run is None else folded(run)
         if self._session is not None:
             tree["added"] = self._session.adds
         elif self._before is not None and "added" in self._before:
             tree["added"] = self._before["added"]
         if at == "pause":
             tree["waits"] = self._waits
+        if at == "end":
+            tree |= self._output
         serializer = self._options.context_serializer
         if serializer is not None:
             tree["context"] = serializer(self._context())
@@ -266,12 +282,14 @@ class Job:
     def _finished(self, before: dict[str, Any]) -> Recorded | None:
         if before["at"] != "end":
             return None
-        done, output = self.run.finished(digest(before["given"]))
         state = self._restored(before)
-        return Recorded(state, output if done else _recorded.output_again(state))
+        output = before["output"] if "output" in before else _recorded.output_again(state)
+        if not self.journal.turns.do(lambda: self.journal.outcome):
+            self._record_end(before)  # killed in front of this record
+        return Recorded(state, output)
 
     def _restored(self, before: dict[str, Any]) -> RunState[Any]:
-        tree = copy.deepcopy(before["run"])
+        tree = copy.deepcopy(unfolded(before["run"]))
         tree["max_turns"] = self._passed["max_turns"]
         context = self._passed.get("context")
         deserializer = self._options.context_deserializer
@@ -485,15 +503,20 @@ class Job:
         answers = [entry.data for entry in self.steps.of(MODEL)]
         before = self._before
         assert before is not None, "a run ends before it has begun"
+        self._output = {}
+        with suppress(UnserialisableState):
+            codec.encode(output)
+            self._output["output"] = output
         await self._waypoint("end", run, _notes.ended, answers, output)
-        call = digest(before["given"])
-        try:
-            await wait_for(in_thread(lambda: self.run.finish(output, call=call)))
-        except UnserialisableState as error:
+        await wait_for(in_thread(partial(self._record_end, {**before, **self._output})))
+
+    def _record_end(self, state: dict[str, Any]) -> None:
+        call = digest(state["given"])
+        if "output" in state:
+            self.run.finish(state["output"], call=call)
+        else:
             # It is read again from the last message, by the agent's output type.
-            path = error.path
-            ended = {"outcome": "finished", "unrecorded": path, "call": call}
-            await wait_for(in_thread(lambda: self.run.ended(ended)))
+            self.run.ended({"outcome": "finished", "unrecorded": "$", "call": call})
 
 
 def _differs(agent: str) -> str:

@@ -8,10 +8,10 @@ session and adds what is not there.
 How sessions are used in `run_streamed` (0.20 and 0.24, read and watched). A new run reads the
 history once, before its first turn, and adds the input after the first `on_llm_start`, before
 the model is asked, or where an input guardrail trips; a resumed one does neither. At the end of
-each turn, of an interrupted one too and of one that goes on after an approval, the turn's items
-are added in one call; 0.24 reads the end of the session before it adds those of an approved turn.
+each turn, also of one that stops for an approval or goes on after it, the turn's items are added
+in one call; before those of a handover and of an approved turn 0.24 reads the session's end.
 Nothing is popped or cleared: the rewinds before a repeated request belong to conversations that
-the server keeps, which cannot be used with a session.
+the server keeps, which the SDK refuses to use together with a session.
 """
 
 from __future__ import annotations

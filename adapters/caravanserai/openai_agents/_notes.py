@@ -19,7 +19,7 @@ from caravanserai.openai_agents._telling import (
     tell,
 )
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import error_text, one_line, quoted
+from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.words import (
     arguments_text,
     counted,
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "answered",
     "begun",
-    "call_text",
     "called_as",
     "ended",
-    "failed",
     "goal_of",
     "paused",
     "text_of",
@@ -53,7 +51,7 @@ _log = logging.getLogger("caravanserai")
 _SO_FAR: Final = 8
 """Most lines of "So far"."""
 
-_LOOKED_AT: Final = 100
+_LOOKED_AT: Final = 60
 """Most items of earlier turns that a note is told from: it costs the same in a long run."""
 
 _TOGETHER: Final = 400
@@ -217,39 +215,6 @@ def _ended(
     )
 
 
-def failed(
-    before: Mapping[str, Any] | None,
-    state: Mapping[str, Any],
-    error: BaseException,
-    *,
-    resumed: bool = False,
-) -> Note:
-    """Tell the waypoint that an error leaves, such as the SDK's own at too many turns.
-
-    Args:
-        before: the state of the waypoint before it, or None.
-        state: its state.
-        error: what the run raised.
-        resumed: it comes after a crash.
-    """
-    return _safely(lambda: _failed(before, state, error, resumed), "The run failed.")
-
-
-def _failed(
-    before: Mapping[str, Any] | None, state: Mapping[str, Any], error: BaseException, resumed: bool
-) -> Note:
-    lines = [line for one in _told_rounds(_new(before, state), state, before) for line in one.lines]
-    return Note(
-        sentence(
-            f"{_CRASHED if resumed else ''}**The run failed:** {quoted(error_text(error), 300)}"
-        ),
-        happened=lines,
-        next="Start the program again: what is recorded is not repeated.",
-        so_far=_so_far(before, kept=state),
-        goal=goal_of(state.get("given")),
-    )
-
-
 def answered(agent: str, data: Mapping[str, Any]) -> str:
     """Return the line of the live note for an answer of a model.
 
@@ -287,16 +252,6 @@ def called_as(tool: str, arguments: str) -> str:
     if isinstance(read, dict):
         return arguments_text(read, room)
     return arguments_text({"arguments": read}, room)
-
-
-def call_text(tool: str, arguments: str) -> str:
-    """Return a call as plain text, for a question: that is quoted as a whole where it is shown.
-
-    Args:
-        tool: its name.
-        arguments: as the model wrote them, JSON.
-    """
-    return f"{one_line(tool, 60)}({called_as(tool, arguments)})"
 
 
 def text_of(item: Any) -> str:
@@ -394,25 +349,20 @@ def _so_far(before: Mapping[str, Any] | None, kept: Mapping[str, Any] | None = N
     """Return what the waypoints before told, bounded; `kept`: say what is not repeated."""
     run = _run(before)
     start = max(0, len(_items.raw_items(run)) - _LOOKED_AT)
-    found = list(rounds(_items.items_after(run, start))) if before is not None else []
-    if start and found:
+    found = list(rounds(_items.items_after(run, start)))
+    if start:
         found = found[1:]  # the first one may have lost its beginning
-    told = _told_all(found, run)
-    lines = [shortened(one.brief) for one in told]
-    lines = lines[-_SO_FAR:]
-    earlier = _turns(run) - len(lines)
-    if earlier > 0 and (start or len(told) > len(lines)):
+    shown = found[-_SO_FAR:]
+    decided = _items.decisions(run)
+    calls = {item.call_id: item for one in found for item in one if item.kind == "call"}
+    told = (tell(one, decided, calls) for one in shown)
+    lines = [shortened(one.brief) for one in told if one is not None]
+    earlier = _turns(run) - len(shown)
+    if earlier > 0 and (start or len(found) > len(shown)):
         lines = [f"{earlier} earlier turns, see the older notes", *lines]
     if kept is not None:
         lines += _kept(kept)
     return lines
-
-
-def _told_all(found: list[list[Item]], run: Any) -> list[Round]:
-    decided = _items.decisions(run)
-    calls = {item.call_id: item for one in found for item in one if item.kind == "call"}
-    told = (tell(one, decided, calls) for one in found)
-    return [one for one in told if one is not None]
 
 
 def _turns(run: Any) -> int:

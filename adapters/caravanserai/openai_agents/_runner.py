@@ -123,6 +123,10 @@ class Runner:
                 except asyncio.CancelledError:
                     streamed.cancel()
                     raise
+                except Exception:
+                    if job.escaping is not None:
+                        raise job.escaping from None
+                    raise
                 await job.end()
                 return _sdk.plain_result(streamed)
 
@@ -278,7 +282,10 @@ class _Ending:
                 if not self._left:
                     await self._job.end()
             except BaseException as error:
-                self.leave(error)
+                escaping = self._job.escaping
+                self.leave(escaping or error)
+                if escaping is not None and isinstance(error, Exception):
+                    raise escaping from None
                 raise
             self.leave(None)
 
@@ -291,7 +298,7 @@ class _Ending:
         """The task ended; nobody may ever read the events."""
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
-            self.leave(error)
+            self.leave(self._job.escaping or error)
 
 
 def _split(given: dict[str, Any]) -> tuple[dict[str, Any], Options]:

@@ -151,7 +151,8 @@ def _adding(added: list[Any]) -> Any:
     def make(items: list[Any]) -> Change:
         told = _conversation.lines(added, items)
         count = len(added)
-        summary, happened = _conversation.story(told, f"{count} items were added.")
+        instead = "An item was added." if count == 1 else f"{count} items were added."
+        summary, happened = _conversation.story(told, instead)
         history = [*items, *added]
         note = Note(
             summary,
@@ -168,9 +169,9 @@ def _popping(items: list[Any]) -> Change | None:
     if not items:
         return None
     rest = items[:-1]
-    told = " ".join(_conversation.lines(items[-1:], rest))
+    told = "".join(f" It was: {line}" for line in _conversation.lines(items[-1:], rest))
     note = Note(
-        f"The newest item was taken out of the conversation. It was: {told}",
+        f"The newest item was taken out of the conversation.{told}",
         next=[_conversation.upcoming(rest)],
         so_far=_conversation.so_far(rest),
     )
