@@ -50,9 +50,10 @@ def write(name: str, extras: str, pins: dict[str, str]) -> Path:
 
 
 def main() -> None:
-    """Write `all.txt`, then `base.txt` under its pins."""
+    """Write `all.txt`, then `base.txt` under its pins, and what `all.txt` leaves out."""
     everything = write("all.txt", "all,dev", resolve("all,dev"))
     write("base.txt", "dev", resolve("dev", everything))
+    write("openai-agents.txt", "openai-agents,dev", resolve("openai-agents,dev"))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from integration_tests.preloaded import Ended, Preloaded
 JOBS = "integration_tests.openai_agents.jobs"
 WARMED = "integration_tests.openai_agents.warmed"
 RUN = "job"
+PATIENCE = 100.0
+"""Seconds after which a start that goes on is taken for one that hangs."""
 
 
 class Life:
@@ -60,7 +62,7 @@ class Life:
     # ------------------------------------------------------------------ what happens to it
 
     def start(
-        self, place: str | None = None, *, kill_after: float | None = None, **options: Any
+        self, place: str | None = None, *, kill_after: float = PATIENCE, **options: Any
     ) -> Ended:
         """Start it once, to be killed at a place or after some seconds."""
         given = {**self.options, **options, "place": place}
@@ -68,7 +70,9 @@ class Life:
         (self.folder / "out.txt").touch()  # a child that is killed at once has not made it
         call = f"{JOBS}:run"
         url = self.server.url
-        return self.preloaded.run(call, url, given, folder=self.folder, kill_after=kill_after)
+        ended = self.preloaded.run(call, url, given, folder=self.folder, kill_after=kill_after)
+        assert ended.seconds < PATIENCE, f"it hangs: {ended.out}"
+        return ended
 
     def ended(self, **options: Any) -> dict[str, Any]:
         """Start it once, to its end or until it waits, and return what came of it."""

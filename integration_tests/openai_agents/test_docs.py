@@ -1,4 +1,4 @@
-"""What the page of the adapter shows is what happens."""
+"""What the page of the adapter and the README show is what happens."""
 
 # ruff: noqa: E402
 
@@ -20,8 +20,14 @@ require("agents")
 
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
 
-PAGE = (ROOT / "docs" / "openai_agents.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+def _snippets(*pages: str) -> list[str]:
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    found = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [source for source in found if "caravanserai.openai_agents" in source]
+
+
+SNIPPETS = _snippets("README.md", "docs/openai_agents.md")
 
 SCRIPT: list[Any] = [
     {"call": [["lookup_order", {"order_id": "A17"}]]},
@@ -51,6 +57,7 @@ def environment() -> Iterator[dict[str, str]]:
         for source, expected in zip(
             SNIPPETS,
             [
+                ("It was delivered.\n", "order-a17", 'triage agent answered "It was delivered."'),
                 ("It was delivered.\n", "order-a17", 'triage agent answered "It was delivered."'),
                 (
                     "['issue_refund']\nDone: refunded 40 EUR.\n",

@@ -151,6 +151,90 @@ def test_an_agent_inside_a_tool_waits_by_its_own_name(release: str) -> None:
     assert note.happened == ('shop called `ask_expert(input="a chair?")`, where expert works.',)
 
 
+def _items(*items: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return a waypoint's state with items of one agent."""
+    agent = {"name": "clerk"}
+    found = [{"type": kind, "raw_item": raw, "agent": agent} for kind, raw in items]
+    return states.waypoint(
+        {"session_items": found, "current_agent": agent, "model_responses": [], **more}, "Go."
+    )
+
+
+def _result(id_: str, output: Any) -> tuple[str, dict[str, Any]]:
+    raw = {"type": "function_call_output", "call_id": id_, "output": output}
+    return "tool_call_output_item", raw
+
+
+def test_a_tool_of_the_provider_that_is_to_be_approved_is_told() -> None:
+    asks = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "server_label": "bank",
+        "name": "pay",
+        "arguments": '{"amount": 40}',
+    }
+    step = {"data": {"interruptions": [{"type": "tool_approval_item", "raw_item": asks}]}}
+    decision = {"identity": {}, "decision": {"approved": ["mcpr_1"], "rejected": []}}
+    waits = _items(("mcp_approval_request_item", asks), current_step=step)
+    goes_on = _items(
+        ("mcp_approval_request_item", asks), context={"hosted_mcp_approvals": [decision]}
+    )
+
+    assert _notes.paused(None, waits).summary.startswith(
+        "clerk stopped before `bank.pay(amount=40)`, to have it approved."
+    )
+    assert _notes.paused(None, waits).happened == ()
+    assert _notes.turned(None, goes_on).summary == (
+        "clerk asked to run `bank.pay(amount=40)`, which was approved."
+    )
+
+
+def test_an_approval_counts_for_its_own_answer_where_ids_come_again() -> None:
+    """Some servers number the calls of each answer from 0."""
+    call, approved = states.call("pay", "call_0", amount=1), {"approved": ["call_0"]}
+    one = [
+        ("tool_call_item", call),
+        ("tool_approval_item", call),
+        _result("call_0", "paid"),
+        ("tool_call_item", states.call("look", "call_0")),
+        _result("call_0", "found"),
+    ]
+
+    note = _notes.turned(None, _items(*one, context={"approvals": {"pay": approved}}))
+
+    assert note.summary == (
+        'clerk called `pay(amount=1)`, which was approved, and got "paid". '
+        'clerk called `look()` and got "found".'
+    )
+
+
+def test_many_calls_at_once_are_told_one_by_one_below_the_story() -> None:
+    calls = [
+        ("tool_call_item", states.call("read", f"c{n}", path=f"file-{n}.txt")) for n in range(7)
+    ]
+    results = [_result(f"c{n}", f"what stands in file {n}, at some length") for n in range(7)]
+
+    note = _notes.turned(None, _items(*calls, *results))
+
+    assert note.summary == "clerk called seven tools at once: `read` (7 times)."
+    assert len(note.happened) == 7
+    assert note.happened[3] == (
+        '`read(path="file-3.txt")` gave "what stands in file 3, at some length".'
+    )
+
+
+def test_what_a_shell_changed_is_said_not_to_be_listed() -> None:
+    ran = {"type": "shell_call", "call_id": "s", "action": {"commands": ["ls", "rm x"]}}
+    gave = {"type": "shell_call_output", "call_id": "s", "output": [{"stdout": "x", "stderr": ""}]}
+
+    note = _notes.turned(None, _items(("tool_call_item", ran), ("tool_call_output_item", gave)))
+
+    assert note.summary == (
+        'clerk called `shell(command=["ls", "rm x"])` and got "x". '
+        "What that changed on the machine is not listed."
+    )
+
+
 def test_what_is_kept_is_said_after_a_crash() -> None:
     runs = states.golden("0.24", "refund")
     before, state = (states.waypoint(run, "Refund it.") for run in runs[1:3])

@@ -38,10 +38,13 @@ from agents.memory import (
     SessionSettings,
     is_openai_responses_compaction_aware_session,
 )
-from openai import AsyncOpenAI
+from openai import APIConnectionError, AsyncOpenAI
 
+from caravanserai.openai_agents import WaypointSession
 from caravanserai.openai_agents._kept_session import KeptSession
+from caravanserai_core.stores import MemoryStore
 from integration_tests.openai_agents import apps
+from integration_tests.openai_agents.conversations import Conversations
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
 from integration_tests.openai_agents.talking import TURNS, call, model, output, user
 
@@ -161,12 +164,26 @@ def encrypted(places: Places) -> Any:
     return EncryptedSession("talk", OnDisk(places), "a key of many characters, not a secret")
 
 
+class AsRun(WaypointSession):
+    """Ours, kept as a run; it takes the context of the run that uses it."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__("talk", store=MemoryStore())
+        self.places = places
+
+    async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
+        self.places.reach()
+        await super().add_items(items, wrapper=wrapper)
+        self.places.reach()
+
+
 KINDS: dict[str, Callable[[Places], Any]] = {
     "listed": Listed,
     "changed": Changed,
     "short": Short,
     "sqlite": OnDisk,
     "encrypted": encrypted,
+    "waypoints": AsRun,
 }
 
 
@@ -309,6 +326,29 @@ def test_what_others_add_while_a_run_is_down_stays_and_is_no_part_of_it(kind: st
         # What each of them added stays in its order.
         assert [item for item in after if item in told(ALL)] == told(ALL)
         assert [item for item in after if item in told(others)] == told(others)
+
+
+def test_a_conversation_that_openai_keeps_gets_each_item_once() -> None:
+    """Its API gives items ids, and messages another form; a connection ends behind the work."""
+
+    async def start(server: Conversations, log: Log) -> None:
+        async with AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            session = OpenAIConversationsSession(conversation_id="c", openai_client=client)
+            await one_start(session, log)
+
+    with Conversations() as server:
+        asyncio.run(start(server, Log(Places())))
+        count, whole = server.requests, told(server.items)
+        assert whole == told(ALL)
+    for broken in range(1, count + 1):
+        with Conversations() as server:
+            server.add([user(f"before {number}") for number in range(19)])
+            server.break_at = broken
+            log = Log(Places())
+            with pytest.raises(APIConnectionError):
+                asyncio.run(start(server, log))
+            asyncio.run(start(server, log))
+            assert told(server.items[19:]) == whole, f"ended behind request {broken} of {count}"
 
 
 def test_words_that_were_said_before_are_added_again() -> None:
@@ -458,6 +498,18 @@ def test_a_compacting_session_does_not_have_to_be_looked_at() -> None:
         log = Log(Places())
         asyncio.run(KeptSession(kind(Places()), log).add_items([user("x")]))
         assert log.durable == wanted
+
+
+def test_a_session_that_compacts_is_told_to() -> None:
+    class Compacting(Listed):
+        compacted = 0
+
+        async def run_compaction(self, args: Any = None) -> None:
+            self.compacted += 1
+
+    inner = Compacting(Places())
+    run_with(kept(inner))
+    assert inner.compacted == 1
 
 
 class Wrapped(Listed):

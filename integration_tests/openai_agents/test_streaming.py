@@ -78,7 +78,6 @@ PLACES = [
     "event tool_called 2",
     "event handoff_requested 1",
     "event handoff_occured 1",
-    "event response.created 2",
     "event response.completed 1",
     "event response.completed 2",
     "event response.completed 4",
@@ -93,9 +92,10 @@ def test_a_resumed_run_streams_what_is_left(life: Start, whole: Whole, place: st
     one = life("refund", way="stream")
     one.killed(place)
     before = one.events()
-    starts = [one.ended()["events"]]
+    starts = [one.ended().get("events")]
     while one.agree():
-        starts.append(one.ended()["events"])
+        starts.append(one.ended().get("events"))
+    starts = [events for events in starts if events is not None]  # None: it asked at once
     all_items = items(undisturbed["events"])
     heard = items(before)
     for events in starts:
@@ -133,6 +133,9 @@ def test_killed_in_the_middle_of_an_answer(
     one = life("refund", way="stream", api=api, server={"hold": held})
     # The client dies when it has what was sent; the SDK's events before that are of other answers.
     place = _event_in_answer(whole("refund", way="stream", api=api)["events"], number, events, api)
+    if number == 5:  # asked for by the start after the approval
+        one.ended()
+        one.agree()
     one.killed(place)
     found = one.finished()
     undisturbed = whole("refund", way="stream", api=api)

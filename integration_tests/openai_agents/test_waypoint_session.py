@@ -37,6 +37,7 @@ from caravanserai import (
     list_runs,
     load,
 )
+from caravanserai.openai_agents import Runner as KeptRunner
 from caravanserai.openai_agents import WaypointSession, _conversation
 from caravanserai.openai_agents.transcript import transcript
 from caravanserai_core.stores import FileStore, MemoryStore
@@ -50,6 +51,9 @@ TALKING = "integration_tests.openai_agents.talking"
 def talking() -> Iterator[Preloaded]:
     with Preloaded(TALKING) as process:
         yield process
+
+
+QUIET = RunConfig(tracing_disabled=True)
 
 
 def turn(
@@ -172,6 +176,25 @@ def test_a_conversation_with_tools_goes_on_in_it(streamed: bool) -> None:
     types = [item.get("type", "message") for item in load("s")["items"]]
     assert types.count("function_call") == types.count("function_call_output") == 2
     assert len(history("s")) == 6
+
+
+def test_it_serves_a_run_that_is_itself_kept() -> None:
+    async def work() -> Any:
+        async with AsyncOpenAI(base_url=server.url, api_key="test", max_retries=0) as client:
+            agent = Agent[Any](name="clerk", model=OpenAIResponsesModel("scripted", client))
+            for run_id, text in (("job-1", "one"), ("job-1", "one"), ("job-2", "two")):
+                session = WaypointSession("talk")
+                result = await KeptRunner.run(
+                    agent, text, run_id=run_id, session=session, run_config=QUIET
+                )
+            return result
+
+    with ScriptedOpenAI([{"say": "Good."}]) as server:
+        assert asyncio.run(work()).final_output == "Good."
+        assert len(server.asked) == 2  # the second is the recorded result of the first
+    items = load("talk")["items"]
+    assert [item["content"] for item in items if item.get("role") == "user"] == ["one", "two"]
+    assert len(items) == 6
 
 
 # ---------------------------------------------------------------------- the protocol
@@ -337,7 +360,11 @@ def test_a_process_that_read_before_sees_what_another_wrote_since(
         await session.add_items([user("mine again")])
         assert talking.run(f"{TALKING}:say", "the last", folder=tmp_path).code == 0
         assert await session.pop_item() == user("the last")
-        return await session.get_items()
+        items = await session.get_items()
+        await session.clear_session()
+        assert talking.run(f"{TALKING}:say", "anew", folder=tmp_path).code == 0
+        assert await session.pop_item() == user("anew")
+        return items
 
     told = [item["content"] for item in asyncio.run(work())]
     assert told == ["mine", "theirs", "theirs too", "mine again"]

@@ -29,7 +29,7 @@ def question_of(item: ToolApprovalItem) -> Wanted:
     read = arguments_of(arguments)
     call = call_text(tool, read if isinstance(read, dict) else {"arguments": read}).strip("`")
     return wanted(
-        f"{item.agent.name} asks to run {tool}",
+        f"Run {tool}?",
         options=[True, False],
         key=["approval", call_id],
         payload={"tool": tool, "arguments": arguments, "call_id": call_id},

@@ -22,9 +22,9 @@ from caravanserai.openai_agents._instrument import (
     prepare_guardrails,
     prepare_provider,
 )
-from caravanserai.openai_agents._items import given_items
 from caravanserai.openai_agents._kept_session import KeptSession
 from caravanserai.openai_agents._notebook import framework
+from caravanserai.openai_agents._standing import check_input, check_tools, plain_input, why_not
 from caravanserai.openai_agents._steps import MODEL, Place, SessionLog, Steps, digest, here
 from caravanserai_core import codec, effects, reading
 from caravanserai_core.errors import (
@@ -44,46 +44,19 @@ from caravanserai_core.stepping import token_slug
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from agents import Agent, FunctionTool, RunResultStreaming
 
+    from caravanserai.openai_agents._options import Options
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.errors import CaravanseraiError
-    from caravanserai_core.homes import StoreLike
-    from caravanserai_core.schema import Migrations
 
 _log = logging.getLogger("caravanserai")
 
 ADAPTER = "openai-agents"
 
 At = Literal["begin", "turn", "pause", "end"]
-
-
-class Options(NamedTuple):
-    """How a run is kept; the parameters that `Runner` adds to those of the SDK.
-
-    Attributes:
-        run_id: its name.
-        store: where it is kept.
-        again: begin anew.
-        takeover: take it from another living process.
-        schema: schema of the states that the program writes.
-        migrations: one function for each step from schema to schema.
-        on_uncertain: what to do about a tool that began and never reported back, by its name.
-        context_serializer: makes of the context what is kept of it.
-        context_deserializer: makes the context of that.
-    """
-
-    run_id: str
-    store: StoreLike = None
-    again: bool = False
-    takeover: bool = False
-    schema: int | None = None
-    migrations: Migrations = ()
-    on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None
-    context_serializer: Callable[[Any], Any] | None = None
-    context_deserializer: Callable[[Any], Any] | None = None
 
 
 class Recorded(NamedTuple):
@@ -144,7 +117,7 @@ class Job:
         self._waits: list[str] = []
         self._output: dict[str, Any] = {}
         self._agents: dict[str, str] = {}
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, str] = {}
         self._guards = 0
         self._guarded: asyncio.Event | None = None
         self._tripped = False
@@ -195,7 +168,7 @@ class Job:
             return None
         self._before = before
         if handed is None:
-            self._check_input(before)
+            check_input(self._run_id, before["given"], self._given)
         done = None if handed is not None else self._finished(before)
         if done is not None:
             return done
@@ -209,9 +182,11 @@ class Job:
             self._take_up(handed, before)
         elif before.get("run") is not None:
             self._state = self._restored(before)
-        if self._state is not None:
-            self._check_tools()
-            state = self._state
+        self._compare_instructions(before)
+        state = self._state
+        current = self._agent if state is None else _sdk.current_agent(state)
+        check_tools(self.run, current, self.steps.of(MODEL))
+        if state is not None:
             decided = self.journal.turns.do(lambda: _approvals.decide(self.journal, state))
             self._moved = bool(decided) or handed is not None
         return None
@@ -234,7 +209,7 @@ class Job:
 
     def _first(self, handed: RunState[Any] | None) -> None:
         self.run.afresh()
-        given = _plain_input(self._given) if handed is None else None
+        given = plain_input(self._given) if handed is None else None
         tree = None
         if handed is not None:
             tree = _sdk.state_json(handed)
@@ -248,6 +223,7 @@ class Job:
         self, given: Any, at: At, run: dict[str, Any] | None, counts: dict[str, int]
     ) -> dict[str, Any]:
         tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "counts": counts}
+        tree["instructions"] = _sdk.instructions(self._agent)
         tree["run"] = None if run is None else folded(run)
         if self._session is not None:
             tree["added"] = self._session.adds
@@ -270,15 +246,6 @@ class Job:
     def _save(self, tree: dict[str, Any], note: Note) -> None:
         self.run.checkpoint(tree, note)
 
-    def _check_input(self, before: dict[str, Any]) -> None:
-        given = _plain_input(self._given)
-        if digest(given) != digest(before["given"]):
-            raise InputChanged(
-                f"run {one_line(self._run_id)} was begun with {_shown(before['given'])} and is "
-                f"now given {_shown(given)}. Start it with the recorded input, use another "
-                "run_id, or begin anew with again=True."
-            )
-
     def _finished(self, before: dict[str, Any]) -> Recorded | None:
         if before["at"] != "end":
             return None
@@ -298,48 +265,7 @@ class Job:
         try:
             return _sdk.restored(self._agent, tree, context)  # type: ignore[no-any-return]
         except UserError as error:
-            raise SchemaMismatch(self._why_not(before, error)) from error
-
-    def _why_not(self, before: dict[str, Any], error: Exception) -> str:
-        where = (
-            f"waypoint {self.run.waypoint} of run {one_line(self._run_id)}, written with "
-            f"openai-agents {one_line(str(before.get('sdk')), 30)} and read with "
-            f"{_sdk.sdk_version()}, cannot be taken up: {one_line(str(error), 300)}."
-        )
-        wanted = before["run"].get("current_agent") or {}
-        name = wanted.get("name") if isinstance(wanted, dict) else None
-        known = [agent.name for agent in _sdk.reachable(self._agent)]
-        if name and name not in known:
-            return (
-                f"{where} It is the turn of agent {quoted(str(name), 60)}, and the agent given "
-                f"reaches only {', '.join(quoted(one, 60) for one in known[:8])}. Give the agent "
-                "its name back, or lead the state to the new name with migrations=."
-            )
-        return f"{where} Nothing was changed. Use the version that wrote it, or a newer one."
-
-    def _check_tools(self) -> None:
-        """Refuse to go on where a recorded answer calls a tool that is gone.
-
-        Raises:
-            SchemaMismatch: it names the tool, the agent, and what there is.
-        """
-        current = getattr(self._state, "_current_agent", None) or self._agent
-        if current.mcp_servers:
-            return  # their tools are not known before they are listed
-        names = _sdk.callable_names(current)
-        for entry in self.steps.of(MODEL):
-            if entry.meta.get("path"):
-                continue
-            for item in entry.data["output"]:
-                name = item.get("name")
-                if item.get("type") == "function_call" and name not in names:
-                    raise SchemaMismatch(
-                        f"run {one_line(self._run_id)}: the model of {quoted(current.name, 60)} "
-                        f"called tool {quoted(str(name), 60)} before the process ended, and the "
-                        f"agent has no such tool any more; it has {', '.join(sorted(names)[:12])}"
-                        ". Give it the tool back until this run has gone on, or begin anew with "
-                        "again=True."
-                    )
+            raise SchemaMismatch(why_not(self.run, self._agent, before, error)) from error
 
     def _take_up(self, handed: RunState[Any], before: dict[str, Any]) -> None:
         """Go on from a run state that the program was given at the pause, and decided on."""
@@ -387,7 +313,23 @@ class Job:
 
     def changed(self, agent: object) -> None:
         """Note that a recorded answer was to another question than is asked now."""
-        self._changed[str(agent or "an agent")] = None
+        name = quoted(str(agent or "an agent"), 60)
+        self._changed.setdefault(
+            name,
+            f"{name} is asked something else now than when it answered: the answer that is "
+            "recorded was kept.",
+        )
+
+    def _compare_instructions(self, before: dict[str, Any]) -> None:
+        """Note whose instructions were changed since the waypoint, where they are a plain text."""
+        known = before.get("instructions") or {}
+        for agent, now in _sdk.instructions(self._agent).items():
+            if known.get(agent, now) != now:
+                name = quoted(agent, 60)
+                self._changed[name] = (
+                    f"The instructions of {name} are not those of waypoint {self.run.waypoint}: "
+                    "the new ones count from here, and answers that are recorded were kept."
+                )
 
     # ------------------------------------------------------------------ working
 
@@ -472,8 +414,8 @@ class Job:
 
     async def _remark(self) -> None:
         changed, self._changed = self._changed, {}
-        for name in changed:
-            await wait_for(in_thread(partial(self.run.remark, _differs(name))))
+        for text in changed.values():
+            await wait_for(in_thread(partial(self.run.remark, text)))
 
     # ------------------------------------------------------------------ how it ends
 
@@ -517,47 +459,3 @@ class Job:
         else:
             # It is read again from the last message, by the agent's output type.
             self.run.ended({"outcome": "finished", "unrecorded": "$", "call": call})
-
-
-def _differs(agent: str) -> str:
-    return (
-        f"{quoted(agent, 60)} is asked something else now than when it answered (its "
-        "instructions, or what it is given): the recorded answer was kept."
-    )
-
-
-def _plain_input(given: Any) -> Any:
-    """Return an input as it is kept: a text, or a list of plain items."""
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, (list, tuple)):
-        raise UsageError(
-            f"an input is a text, a list of items or a RunState, not {type(given).__name__}"
-        )
-    return [
-        item.model_dump(mode="json", exclude_unset=True) if hasattr(item, "model_dump") else item
-        for item in given
-    ]
-
-
-def _shown(given: Any) -> str:
-    if isinstance(given, str):
-        return quoted(given, 200)
-    texts = [quoted(item.text, 120) for item in given_items(given)[-3:]]
-    return f"{len(given)} items that end with {', '.join(texts)}" if texts else "no items"
-
-
-def check_options(options: Options) -> None:
-    """Refuse options that do not fit together.
-
-    Raises:
-        UsageError: it says which.
-    """
-    chosen = options.on_uncertain
-    policies = chosen.values() if isinstance(chosen, Mapping) else [chosen]
-    if any(one not in (None, "ask", "rerun", "stop") for one in policies):
-        raise UsageError('on_uncertain= is "ask", "rerun" or "stop", or a dict of tools to these')
-    if options.context_deserializer is not None and options.context_serializer is None:
-        raise UsageError("context_deserializer= needs context_serializer=")
-    if codec.encode(options.run_id).tagged:
-        raise UsageError("a run_id is a plain string")

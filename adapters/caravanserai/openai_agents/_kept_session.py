@@ -35,6 +35,9 @@ _CONTEXT: Final = 32
 _OTHERS: Final = 64
 """Items that others may have added meanwhile, and that are looked behind."""
 
+_PAGE: Final = 100
+"""Most items on a page of OpenAI's Conversations API; 0.20 asks for all it wants on one."""
+
 _METHODS: Final = ("get_items", "add_items", "pop_item", "clear_session")
 
 
@@ -172,7 +175,8 @@ class KeptSession:
             there = recorded["items"]
         elif recorded is not None:
             before = recorded["before"]
-            end = await self._end(len(before) + len(recorded["items"]) + _OTHERS, **context)
+            least = len(before) + len(recorded["items"])
+            end = await self._end(max(least, min(least + _OTHERS, _PAGE)), **context)
             # A session that is not atomic may hold a part.
             there = [*recorded["there"], *_behind(end, before, whole=recorded["whole"])]
         meant = marks if recorded is None else recorded["items"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agents import RunResult
 
 from caravanserai.openai_agents import _recorded, _sdk
-from caravanserai.openai_agents._job import Job, Options, check_options
+from caravanserai.openai_agents._job import Job
+from caravanserai.openai_agents._options import Options, check_options
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:

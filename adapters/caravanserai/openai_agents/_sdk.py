@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import hashlib
 import threading
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,16 @@ def function_tools(agent: Agent[Any]) -> list[FunctionTool]:
     """Return the function tools of all agents that a run of an agent can come to."""
     tools = (tool for one in reachable(agent) for tool in one.tools)
     return [tool for tool in tools if isinstance(tool, FunctionTool)]
+
+
+def instructions(agent: Agent[Any]) -> dict[str, str]:
+    """Return digests of the instructions that are plain texts, by the name of their agent."""
+    texts = {one.name: one.instructions for one in reachable(agent)}
+    return {
+        name: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        for name, text in sorted(texts.items())
+        if isinstance(text, str)
+    }
 
 
 def callable_names(agent: Agent[Any]) -> set[str]:
@@ -146,6 +157,13 @@ def task_of(result: RunResultStreaming) -> asyncio.Task[Any] | None:
     """Return the task that works on a streamed run."""
     found = getattr(result, "run_loop_task", None)
     return found if isinstance(found, asyncio.Task) else None
+
+
+def current_agent(state: RunState[Any]) -> Agent[Any]:
+    """Return the agent whose turn it is."""
+    found = state._current_agent
+    assert found is not None, "the SDK restores no state without an agent"
+    return found
 
 
 def call_id(item: Any) -> str:

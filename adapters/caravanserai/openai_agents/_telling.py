@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from caravanserai.openai_agents._items import Item
-from caravanserai_core.quoting import code, one_line, quoted
-from caravanserai_core.words import call_text, listed, quote, sentence
+from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.words import call_text, counted, listed, quote, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,9 @@ _SPEAKERS: Final = {
 _MOST: Final = 12
 """Calls of one answer that are told one by one."""
 
+_ASKS: Final = "mcp_approval_request"
+"""A tool of the provider that is to be approved; the item is all that there is of the call."""
+
 _MACHINE: Final = frozenset({"local_shell_call", "shell_call", "apply_patch_call", "computer_call"})
 
 _TOGETHER: Final = 400
@@ -32,7 +35,7 @@ _TOGETHER: Final = 400
 
 _BRIEF: Final = 250
 
-_KINDS: Final = ("message", "call", "hosted", "handoff call")
+_KINDS: Final = ("message", "call", "hosted", "handoff call", "wants")
 """What a model gives."""
 
 
@@ -117,7 +120,8 @@ def tell(
     """
     own = {item.call_id for item in items if item.kind in ("call", "handoff call")}
     results = {item.call_id: item for item in items if item.kind == "result"}
-    waits = {item.call_id for item in items if item.kind == "wants"} - decided.keys()
+    asked = {item.call_id for item in items if item.kind == "wants"}
+    waits = asked - decided.keys()
     brief: list[str] = []
     lines: list[str] = []
     late = [item for item in items if item.kind == "result" and item.call_id not in own]
@@ -125,7 +129,9 @@ def tell(
         line = _late(item, calls.get(item.call_id), decided)
         brief.append(line)
         lines.append(line)
-    acts = [item for item in items if item.kind in ("call", "hosted")]
+    # Some providers use an id in each answer anew, so not every decision is on a call of this one.
+    here = {id_: approved for id_, approved in decided.items() if id_ in asked}
+    acts = [item for item in items if item.kind in ("call", "hosted") or item.type == _ASKS]
     words = [item for item in items if item.kind == "message" and item.text.strip()]
     said = [quote(item.text) for item in words if item.name == "assistant"]
     who = next((item.agent for item in items if item.kind in _KINDS), "")
@@ -134,7 +140,7 @@ def tell(
             lines.append(sentence(f"{speaker(item.name).capitalize()} added {quote(item.text)}"))
             brief.append(lines[-1])
     if said or acts:
-        short, full = _acted(agent_name(who), said, acts, results, waits, decided)
+        short, full = _acted(agent_name(who), said, acts, results, waits, here)
         brief.append(short)
         lines += full
     if any(item.type in _MACHINE for item in acts):
@@ -177,7 +183,7 @@ def _acted(
     if len(acts) > _MOST:
         ends.append(f"and {len(acts) - _MOST} more")
     line = sentence(f"{who} {' and '.join([*told, many])}: {'; '.join(ends)}")
-    names = listed([code(one_line(item.name, 40)) for item in acts[:_MOST]])
+    names = counted(one_line(item.name, 40) for item in acts)
     short = f"{who} {' and '.join([*told, many])}: {names}."
     if len(line) <= _TOGETHER:
         return (line if len(line) <= _BRIEF else short), [line]
@@ -194,6 +200,9 @@ def _alone(
     if result is None:
         if item.call_id in waits:
             return f"asked to run {call}"
+        if item.kind == "wants":
+            how = "approved" if decided.get(item.call_id) else "not approved"
+            return f"asked to run {call}, which was {how}"
         return f"called {call}{f', where {agent_name(item.inside)} works' if item.inside else ''}"
     verb = "failed with" if result.failed else "got"
     approved = decided.get(item.call_id)
@@ -210,6 +219,8 @@ def _among(
     result = item if item.kind == "hosted" else results.get(item.call_id)
     if item.kind == "hosted" and not item.text and not item.extras:
         return f"{call} ran at the provider"
+    if result is None and item.kind == "wants" and item.call_id in decided:
+        return f"{call} was {'' if decided[item.call_id] else 'not '}approved"
     if result is None:
         return f"{call} waits to be approved" if item.call_id in waits else f"{call} gave no result"
     approved = decided.get(item.call_id)

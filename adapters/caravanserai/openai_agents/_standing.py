@@ -1,0 +1,115 @@
+"""Where a run stands, and whether what a program brings fits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from caravanserai.openai_agents import _sdk
+from caravanserai.openai_agents._items import given_items
+from caravanserai.openai_agents._steps import digest
+from caravanserai_core.errors import InputChanged, SchemaMismatch, UsageError
+from caravanserai_core.quoting import one_line, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agents import Agent
+
+    from caravanserai_core.run import Run
+    from caravanserai_core.work import Entry
+
+
+def plain_input(given: Any) -> Any:
+    """Return an input as it is kept: a text, or a list of plain items."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, (list, tuple)):
+        raise UsageError(
+            f"an input is a text, a list of items or a RunState, not {type(given).__name__}"
+        )
+    return [
+        item.model_dump(mode="json", exclude_unset=True) if hasattr(item, "model_dump") else item
+        for item in given
+    ]
+
+
+def check_input(run_id: str, before: Any, given: Any) -> None:
+    """Refuse another input than the one that is recorded.
+
+    Args:
+        run_id: the run.
+        before: the recorded input, plain.
+        given: what the program gives.
+
+    Raises:
+        InputChanged: both are shown.
+    """
+    now = plain_input(given)
+    if digest(now) != digest(before):
+        raise InputChanged(
+            f"run {one_line(run_id)} was begun with {_shown(before)} and is now given "
+            f"{_shown(now)}. Start it with the recorded input, use another run_id, or begin anew "
+            "with again=True."
+        )
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, str):
+        return quoted(given, 200)
+    texts = [quoted(item.text, 120) for item in given_items(given)[-3:]]
+    return f"{len(given)} items that end with {', '.join(texts)}" if texts else "no items"
+
+
+def why_not(run: Run, agent: Agent[Any], before: dict[str, Any], error: Exception) -> str:
+    """Say why a state cannot be taken up, and what to do.
+
+    Args:
+        run: the run.
+        agent: the agent that it was started with.
+        before: the state of its newest waypoint.
+        error: what the SDK says.
+    """
+    where = (
+        f"waypoint {run.waypoint} of run {one_line(run.run_id)}, written with "
+        f"openai-agents {one_line(str(before.get('sdk')), 30)} and read with "
+        f"{_sdk.sdk_version()}, cannot be taken up: {one_line(str(error), 300)}."
+    )
+    wanted = before["run"].get("current_agent") or {}
+    name = wanted.get("name") if isinstance(wanted, dict) else None
+    known = [one.name for one in _sdk.reachable(agent)]
+    if name and name not in known:
+        return (
+            f"{where} It is the turn of agent {quoted(str(name), 60)}, and the agent given "
+            f"reaches only {', '.join(quoted(one, 60) for one in known[:8])}. Give the agent "
+            "its name back, or lead the state to the new name with migrations=."
+        )
+    return f"{where} Nothing was changed. Use the version that wrote it, or a newer one."
+
+
+def check_tools(run: Run, agent: Agent[Any], answers: Iterable[Entry]) -> None:
+    """Refuse to go on where a recorded answer calls a tool that is gone.
+
+    Args:
+        run: the run.
+        agent: the agent whose turn it is.
+        answers: those of models since the newest waypoint.
+
+    Raises:
+        SchemaMismatch: it names the tool, the agent, and what there is.
+    """
+    if agent.mcp_servers:
+        return  # their tools are not known before they are listed
+    names = _sdk.callable_names(agent)
+    for entry in answers:
+        if entry.meta.get("path"):
+            continue
+        for item in entry.data["output"]:
+            name = item.get("name")
+            if item.get("type") == "function_call" and name not in names:
+                raise SchemaMismatch(
+                    f"run {one_line(run.run_id)}: the model of {quoted(agent.name, 60)} "
+                    f"called tool {quoted(str(name), 60)} before the process ended, and the "
+                    f"agent has no such tool any more; it has {', '.join(sorted(names)[:12])}"
+                    ". Give it the tool back until this run has gone on, or begin anew with "
+                    "again=True."
+                )
