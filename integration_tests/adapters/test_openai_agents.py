@@ -31,8 +31,8 @@ STEPS = ("look", "send", "sum")
 class Scripted(Model):
     """Asks for one tool after the other, as the conversation tells it."""
 
-    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **_: Any) -> Any:
-        items = input if isinstance(input, list) else []
+    async def get_response(self, *args: Any, **_: Any) -> Any:
+        items = args[1] if isinstance(args[1], list) else []
         done = sum(item.get("type") == "function_call_output" for item in items)
         output: list[Any]
         if done < len(STEPS):

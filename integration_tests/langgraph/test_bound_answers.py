@@ -13,11 +13,12 @@ from integration_tests.support import require
 
 require("langgraph")
 
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 from langgraph.types import Command, interrupt
 
 from caravanserai import AlreadyAnswered, UsageError, WaitingForPerson, answer, ask, fork, list_runs
-from caravanserai.langgraph import WaypointSaver, resumable_graph
+from caravanserai.langgraph import WaypointSaver, copy_thread, resumable_graph
 from caravanserai_core import survey
 from caravanserai_core.stores import FileStore, Store
 from caravanserai_core.verify import verify
@@ -64,11 +65,17 @@ def test_a_node_that_asks_no_more_goes_on(shop: Shop) -> None:
     shop.start()
     answer("t", "yes", store=shop.store)
 
-    nodes = {"pay": says("free"), "n": lambda state: {"log": [interrupt("More?")]}}
+    nodes = {
+        "pay": says("free"),
+        "b": says("b"),
+        "n": lambda state: {"log": [interrupt("More?")]},
+    }
     assert asked(shop.start(GIVEN, nodes)) == ["More?"]
     assert shop.states() == {"q1": "spent", "q2": "open"}
+    kinds = [record.kind for record in survey.records(shop.store, "t", bodies=False)]
+    assert kinds.count("withdrawn") == 1
     answer("t", "no", store=shop.store)
-    assert shop.start(GIVEN, nodes) == {"log": ["given", "free", "no"]}
+    assert shop.start(GIVEN, nodes) == {"log": ["given", "free", "b", "no"]}
     assert list_runs(store=shop.store)[0].status == "finished"
 
 
@@ -295,6 +302,43 @@ def test_what_a_saver_alone_was_answered_is_given_to_its_question(shop: Shop) ->
 
     assert shop.start(None)["log"] == ["given", "yes 40"]
     assert shop.states() == {"q1": "spent"}
+
+
+def test_a_command_to_a_job_on_a_thread_of_a_saver(shop: Shop) -> None:
+    """What it answers was asked when nobody spoke of a job."""
+    graph = builder_of({"pay": shop.pay}).compile(checkpointer=WaypointSaver(shop.store))
+    graph.invoke(GIVEN, config())
+    shop.price = 4000
+    assert asked(shop.start(Command(resume="yes"))) == ["Pay 4000?"]
+    assert shop.start(Command(resume="no"))["log"] == ["given", "no 4000"]
+    assert "got yes" not in shop.ran
+
+
+@pytest.mark.parametrize("job", [True, False])
+def test_a_thread_of_another_saver_keeps_what_was_answered_there(shop: Shop, job: bool) -> None:
+    """What was asked there is not known; what is asked from then on is."""
+
+    def pay(state: State) -> State:
+        return {"log": [interrupt("First?"), interrupt(f"Pay {shop.price}?")]}
+
+    def start() -> Any:
+        if job:
+            return shop.start(None, {"pay": pay})
+        saver = WaypointSaver(shop.store)
+        return builder_of({"pay": pay}).compile(checkpointer=saver).invoke(None, config())
+
+    memory = InMemorySaver()
+    graph = builder_of({"pay": pay}).compile(checkpointer=memory)
+    graph.invoke(GIVEN, config())
+    graph.invoke(Command(resume="one"), config())
+    copy_thread(memory, "t", store=shop.store)
+    assert asked(start()) == ["Pay 40?"]
+    answer("t", "yes", store=shop.store)
+    if job:
+        shop.price = 4000
+        assert asked(start()) == ["Pay 4000?"]
+        answer("t", "no", store=shop.store)
+    assert start()["log"] == ["given", "one", "no" if job else "yes"]
 
 
 def test_somebody_who_looked_at_the_graph_used_nothing_up(shop: Shop) -> None:

@@ -25,7 +25,7 @@ from langgraph.types import Send, interrupt
 from caravanserai import answer
 from caravanserai.langgraph import resumable_graph
 from caravanserai_core.stores import Store
-from integration_tests.langgraph.graphs import State, builder_of
+from integration_tests.langgraph.graphs import State, builder_of, says
 from integration_tests.langgraph.shop import GIVEN, Shop, asked, new_process
 
 
@@ -99,6 +99,15 @@ def test_the_same_question_in_a_subgraph(shop: Shop, kept: bool) -> None:
     assert shop.start(GIVEN, {"sub": inner}, **options)["log"][-1] == "yes 40"
     assert shop.ran.count("got yes") == 1
     assert shop.states() == {"q1": "spent"}
+
+
+def test_a_subgraph_that_is_gone_asks_no_more(shop: Shop) -> None:
+    """Its node is another one by then, and goes on."""
+    shop.start(GIVEN, {"sub": builder_of({"pay": shop.pay}).compile()})
+    answer("t", "yes", store=shop.store)
+    nodes = {"sub": says("free"), "n": lambda state: {"log": [interrupt("More?")]}}
+    assert asked(shop.start(GIVEN, nodes)) == ["More?"]
+    assert shop.states() == {"q1": "spent", "q2": "open"}
 
 
 @pytest.mark.parametrize("changed", ["inner", "outer", ""])

@@ -23,7 +23,7 @@ from caravanserai import (
     open_run,
     resumable,
 )
-from caravanserai_core import effects
+from caravanserai_core import stepping
 from integration_tests.api.helpers import forget_everything, set_clock
 from integration_tests.notes.linter import body, lint, sections
 
@@ -33,7 +33,7 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, "2026-08-20T22:41:03")
-    monkeypatch.setattr(effects, "here", lambda: {"pid": 4121, "host": "build-7"})
+    monkeypatch.setattr(stepping, "_here", lambda: {"pid": 4121, "host": "build-7"})
 
 
 def plain() -> None:

@@ -361,6 +361,7 @@ THREE: list[Any] = [
     {"say": "All called."},
 ]
 
+
 def pair(model: Any) -> Agent[Any]:
     """Return an agent that calls three tools at once, of which two need an approval."""
 

@@ -81,7 +81,7 @@ class Conversations:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *args: Any) -> None:
                 pass
 
         return Handler

@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,18 @@ def model_of(client: AsyncOpenAI, api: str = "responses") -> Any:
     if api == "chat":
         return OpenAIChatCompletionsModel("scripted", client)
     return OpenAIResponsesModel("scripted", client)
+
+
+def talk(
+    server: Any, work: Callable[[Any], Coroutine[Any, Any, Any]], api: str = "responses"
+) -> Any:
+    """Return what work in this process returns, which is given a model of a scripted server."""
+
+    async def opened() -> Any:
+        async with client_of(server.url) as client:
+            return await work(model_of(client, api))
+
+    return asyncio.run(opened())
 
 
 def shown(item: RunItem) -> list[str]:

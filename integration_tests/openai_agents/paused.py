@@ -52,9 +52,9 @@ class Scripted(Model):
         self.calls = calls
         self.asked = 0
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> Any:
+    async def get_response(self, *args: Any, **_: Any) -> Any:
         self.asked += 1
-        items = input if isinstance(input, list) else []
+        items = args[1] if isinstance(args[1], list) else []
         done = sum(item.get("type") == "function_call_output" for item in items)
         output: Any = says("Done.")
         if done < len(self.calls):

@@ -27,3 +27,4 @@ ScriptedOpenAI = _scripted.ScriptedOpenAI
 Asked = _scripted.Asked
 Refused = _scripted.Refused
 REFUND = _scripted.REFUND
+by_rules = _scripted.by_rules

@@ -249,6 +249,7 @@ def test_what_is_kept_is_said_after_a_crash() -> None:
 
 def test_an_answer_is_told_as_soon_as_it_is_recorded() -> None:
     asked = [states.call("issue_refund", "c", order_id="A17", amount=40)]
+    patch = [{"type": "apply_patch_call", "call_id": "p", "operation": {"path": "a.py"}}]
     shell = [{"type": "shell_call", "call_id": "s", "action": {"commands": ["ls"]}}]
 
     assert _notes.answered("refund agent", {"output": asked}) == (
@@ -258,7 +259,10 @@ def test_an_answer_is_told_as_soon_as_it_is_recorded() -> None:
         'refund agent\'s model said "Done."'
     )
     assert _notes.answered("a", {"output": []}) == "a's model gave an empty answer."
-    assert "`shell` does is not recorded" in _notes.answered("a", {"output": shell})
+    assert "`apply_patch` does is not recorded" in _notes.answered("a", {"output": patch})
+    assert _notes.answered("a", {"output": shell}) == (
+        'a\'s model asked for `shell(command=["ls"])`.'
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from caravanserai import list_runs
 from caravanserai.openai_agents import Runner
 from integration_tests.openai_agents import apps
 from integration_tests.openai_agents.apps import NESTED, SCRIPTS
-from integration_tests.openai_agents.jobs import TASK, client_of, event_shown, model_of
+from integration_tests.openai_agents.jobs import TASK, event_shown, talk
 from integration_tests.openai_agents.life import Life, comparable
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
 
@@ -173,10 +172,10 @@ def test_a_finished_run_streams_its_last_answer(life: Start) -> None:
 # ---------------------------------------------------------------------- in this process
 
 
-def streamed(server: Any, **options: Any) -> Any:
+def streamed(model: Any, **options: Any) -> Any:
     """Start the nested run in this process."""
-    agent = apps.nested(model_of(client_of(server.url)))
     config = RunConfig(tracing_disabled=True)
+    agent = apps.nested(model)
     return Runner.run_streamed(agent, TASK, run_id="here", run_config=config, **options)
 
 
@@ -188,17 +187,17 @@ def test_a_consumer_that_stops_reading(tmp_path: Path) -> None:
     """What it did not look at is done by the next start, in the same process."""
     with ScriptedOpenAI(NESTED) as server:
 
-        async def work() -> Any:
-            first = streamed(server)
+        async def work(model: Any) -> Any:
+            first = streamed(model)
             async for event in first.stream_events():
                 if event_shown(event)[1] == "tool_output":
                     break
             first.cancel()
-            second = streamed(server)
+            second = streamed(model)
             await read(second)
             return second
 
-        result = asyncio.run(work())
+        result = talk(server, work)
         assert result.final_output == "Done, kept."
         assert len(server.answered) == 5
     assert [run.status for run in list_runs()] == ["finished"]
@@ -208,14 +207,14 @@ def test_events_that_nobody_reads() -> None:
     """The work is done all the same, and the run can be started again."""
     with ScriptedOpenAI(NESTED) as server:
 
-        async def work() -> Any:
-            first = streamed(server)
+        async def work(model: Any) -> Any:
+            first = streamed(model)
             await first.run_loop_task
-            second = streamed(server)
+            second = streamed(model)
             await read(second)
             return second
 
-        assert asyncio.run(work()).final_output == "Done, kept."
+        assert talk(server, work).final_output == "Done, kept."
         assert len(server.answered) == 5
 
 
@@ -223,17 +222,17 @@ def test_stopped_after_a_turn_it_goes_on() -> None:
     """`cancel(mode="after_turn")` is the SDK's way to stop; the same line goes on from there."""
     with ScriptedOpenAI(NESTED) as server:
 
-        async def work() -> Any:
-            first = streamed(server)
+        async def work(model: Any) -> Any:
+            first = streamed(model)
             async for event in first.stream_events():
                 if event_shown(event)[1] == "tool_called":
                     first.cancel(mode="after_turn")
             asked = len(server.answered)
-            second = streamed(server)
+            second = streamed(model)
             await read(second)
             return asked, second
 
-        asked, result = asyncio.run(work())
+        asked, result = talk(server, work)
         assert asked == 3, "the answer of the turn, and two of the agent inside of its tool"
         assert result.final_output == "Done, kept."
         assert len(server.answered) == 5
@@ -243,8 +242,8 @@ def test_what_is_said_of_a_streamed_result() -> None:
     """Before, while and after its events are read: the SDK's own attributes."""
     with ScriptedOpenAI(SCRIPTS["nested"]) as server:
 
-        async def work() -> None:
-            result = streamed(server)
+        async def work(model: Any) -> None:
+            result = streamed(model)
             assert isinstance(result, agents.RunResultStreaming)
             assert not result.is_complete
             await read(result)
@@ -254,4 +253,4 @@ def test_what_is_said_of_a_streamed_result() -> None:
             assert len(result.raw_responses) == 3
             assert result.to_input_list()[0] == {"role": "user", "content": TASK}
 
-        asyncio.run(work())
+        talk(server, work)

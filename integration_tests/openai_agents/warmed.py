@@ -23,7 +23,9 @@ def _warm() -> None:
             for api in ("responses", "chat"):
                 for way in ("run", "stream"):
                     with ScriptedOpenAI(apps.SCRIPTS["refund"]) as server:
-                        jobs.run(server.url, {"app": "refund", "api": api, "way": way, "plain": True})
+                        jobs.run(
+                            server.url, {"app": "refund", "api": api, "way": way, "plain": True}
+                        )
         finally:
             os.chdir(before)
     deadline = time.monotonic() + 30

@@ -76,16 +76,17 @@ class Checks:
     Attributes:
         confirmed: a node has asked again what was answered, so that a further round brings more.
         ended: a task has come to its end in this round.
+        on: a job is at work: an answer goes only to what was asked.
     """
 
     def __init__(self, store_key: object, run_id: str) -> None:
         self.confirmed = False
         self.ended = False
+        self.on = False
         self._key = (store_key, run_id)
-        self._on = False
         self._heard: dict[tuple[str, str], str] = {}
         self._held: dict[str, _Held] = {}
-        self._expected: list[Question] = []
+        self._expected: dict[str, Question] = {}
         self._moved = False
 
     @contextmanager
@@ -97,13 +98,13 @@ class Checks:
                 heard, or was asked in a node that is another one now, counts no more.
         """
         self._heard = _heard_by(self._key, parts)
-        before, self._on = self._on, True
-        self._expected = []
+        before, self.on = self.on, True
+        self._expected = {}
         self.again()
         try:
             yield self
         finally:
-            self._on = before
+            self.on = before
             self._held.clear()
 
     def again(self) -> None:
@@ -115,12 +116,12 @@ class Checks:
 
     def hear(self, question: Question, node: str) -> None:
         """Note that a node of this process asked a question."""
-        if self._on:
+        if self.on:
             self._heard[_name(question)] = outermost(question.record.lane, node)
 
     def trusts(self, question: Question) -> bool:
         """Say whether the answer to a question may be delivered."""
-        return not self._on or _name(question) in self._heard
+        return not self.on or _name(question) in self._heard
 
     def hold(self, question: Question, *, passed: bool = False) -> None:
         """Hold an answer back until its node has asked again."""
@@ -171,12 +172,16 @@ class Checks:
     # ------------------------------------------------------------------ what is no longer asked
 
     def left(self, ns: str) -> list[Question]:
-        """Return what was answered and not asked again in a namespace or inside: it goes on."""
-        return [
-            question
-            for question, _ in list(self._held.values())
+        """Return, once, what was answered and not asked again in a namespace, or inside of it."""
+        left = {
+            question.id: question
+            for question in self._waiting()
             if _name(question) not in self._heard and is_inside(question.record.lane, ns)
-        ]
+        }
+        for name in left:
+            self._held.pop(name, None)
+            self._expected.pop(name, None)
+        return list(left.values())
 
     def replaced(self, ns: str, task: str) -> list[Question]:
         """Return what a task passed on, was answered, and is not what it passes on now."""
@@ -192,7 +197,7 @@ class Checks:
 
     def expect(self, questions: Iterable[Question]) -> None:
         """Note what is to be asked again before the graph goes on."""
-        self._expected = list(questions)
+        self._expected = {question.id: question for question in questions}
 
     def moved(self) -> None:
         """Note that the graph has come to its next checkpoint: what it did is not done again."""
@@ -203,8 +208,11 @@ class Checks:
         """Whether what the graph does may be done once more, in a further round."""
         if self._moved or self.confirmed:
             return self.confirmed
-        waits = [*(held.question for held in list(self._held.values())), *self._expected]
-        return any(_name(question) not in self._heard for question in waits)
+        return any(_name(question) not in self._heard for question in self._waiting())
+
+    def _waiting(self) -> list[Question]:
+        held = [held.question for held in list(self._held.values())]
+        return [*held, *list(self._expected.values())]
 
 
 def is_inside(lane: str, ns: str) -> bool:

@@ -15,6 +15,7 @@ import ormsgpack
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from caravanserai.langgraph._asked import ANSWERED, ASKED
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._notes import PLACES
 from caravanserai.langgraph._saver import WaypointSaver
@@ -165,7 +166,14 @@ def _put(saver: WaypointSaver, item: CheckpointTuple, paths: Paths | None) -> No
     config: Any = {"configurable": place}
     path_of = paths(*place.values()) if paths is not None and item.pending_writes else {}
     # Those of LangGraph's own have places of their own and come one by one; the rest are counted.
-    for (task, _), group in groupby(item.pending_writes or (), lambda w: (w[0], PLACES.get(w[1]))):
+    # What a task asks comes with what it was answered before, which is how LangGraph stores it.
+    asking = {ASKED: ASKED, ANSWERED: ASKED}
+
+    def together(write: tuple[str, str, Any]) -> tuple[str, int | None]:
+        task, channel, _ = write
+        return task, PLACES.get(asking.get(channel, channel))
+
+    for (task, _), group in groupby(item.pending_writes or (), together):
         writes = [(channel, value) for _, channel, value in group]
         saver.put_writes(config, writes, task, path_of.get(task, ""))
 

@@ -18,6 +18,7 @@ from caravanserai.langgraph._asked import (
 from caravanserai.langgraph._invocations import NULL_TASK
 from caravanserai.langgraph._notes import PLACES, Write, node_of, questions
 from caravanserai.langgraph._words import value_text
+from caravanserai_core import codec
 from caravanserai_core import questions as core
 from caravanserai_core.words import quote, sentence
 
@@ -185,7 +186,25 @@ class Delivery:
             self._checks.hold(question)
             used = True
         if used:
-            self.writes = [w for w in self.writes if w.task != NULL_TASK or w.channel != ANSWERED]
+            self._drop_null()
+
+    def drop_unknown(self) -> None:
+        """Drop an answer of no task where nobody recorded what it answers, unless it is unused.
+
+        It came with a copy, or its process was killed at that moment: the question is open then,
+        and a job gives the answer to nothing else.
+        """
+        given = [w.value for w in self.writes if w.task == NULL_TASK and w.channel == ANSWERED]
+        had = {
+            w.task: w.value for w in self.writes if w.task != NULL_TASK and w.channel == ANSWERED
+        }
+        last = [answers[-1] for answers in had.values() if isinstance(answers, list) and answers]
+        used = any(codec.encode(one) == codec.encode(given[-1]) for one in last if given)
+        if used or self._checks.on:
+            self._drop_null()
+
+    def _drop_null(self) -> None:
+        self.writes = [w for w in self.writes if w.task != NULL_TASK or w.channel != ANSWERED]
 
     # ------------------------------------------------------------------ who asks
 

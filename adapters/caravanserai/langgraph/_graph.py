@@ -273,7 +273,7 @@ class ResumableGraph:
             return self._begin(value, encoded)
         given = thread.given(self._saver.schema)
         if given is None:
-            return self._first(value, encoded)
+            return self._first(value, encoded, config)
         if not given[0]:
             given = (digest_of(codec.encode(given[1])), given[1])
         if encoded is not None and digest_of(encoded) != given[0]:
@@ -289,7 +289,7 @@ class ResumableGraph:
         self._saver.thread(self.run_id).begin_job(call, value, self._saver.schema)
         return self._given(call, encoded)
 
-    def _first(self, value: Any, encoded: codec.Encoded | None) -> _Start:
+    def _first(self, value: Any, encoded: codec.Encoded | None, config: RunnableConfig) -> _Start:
         empty = self._newest() is None
         if empty and encoded is not None:
             return self._begin(value, encoded)
@@ -298,7 +298,14 @@ class ResumableGraph:
                 raise UsageError(
                     f"run {one_line(self.run_id)} is new and asks nothing: invoke it with its input"
                 )
-            return _Start(value, None)
+            if empty:
+                return _Start(value, None)
+            asked = self._state(config).interrupts
+            said = value.resume if isinstance(value, Command) else None
+            if not asked or (said is not None and self._answered(asked, said) is None):
+                return _Start(value, None)
+            self._saver.thread(self.run_id).people.expect(asked)
+            return _Start(_without_answer(value), None)
         raise UsageError(
             f"thread {one_line(self.run_id)} was begun without resumable_graph, so its input is "
             "not recorded: invoke it with None to go on, or with again=True to begin anew"
@@ -318,7 +325,7 @@ class ResumableGraph:
             return self._given(call, codec.encode(recorded))
         said, more = None, False
         if isinstance(value, Command):
-            said, more = value.resume, value.update is not None or bool(value.goto)
+            said, more = value.resume, _without_answer(value) is not None
             if more and said is None:
                 return _Start(value, call)
             if isinstance(said, dict) and _names_questions(said):
@@ -346,7 +353,7 @@ class ResumableGraph:
         if not answered and not more:
             return _Start(None, call, Pause(self._output(state.values), asked))
         thread.people.expect(asked)
-        return _Start(replace(value, resume=None) if more else None, call)
+        return _Start(_without_answer(value), call)
 
     def _answered(self, asked: Sequence[Interrupt], said: Any) -> bool | None:
         """Record an answer before the node sees it; say whether anything asked has one now.
@@ -447,6 +454,12 @@ class ResumableGraph:
             return
         if not self._state(config).tasks:
             self._saver.thread(self.run_id).run.finish(call=start.call)
+
+
+def _without_answer(value: Any) -> Any:
+    """Return what else a `Command` is for, or None; its answer is recorded by itself."""
+    more = isinstance(value, Command) and (value.update is not None or bool(value.goto))
+    return replace(value, resume=None) if more else None
 
 
 def _same(answer: Any, other: Any) -> bool:

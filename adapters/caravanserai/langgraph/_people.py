@@ -251,6 +251,8 @@ class People:
             elsewhere = thread is not None and lane != ns and null.state == "answered"
             inner = thread.newest(lane, wanted) if thread is not None and elsewhere else None
             delivery.drop_used(null, inner)
+        else:
+            delivery.drop_unknown()
         delivery.deliver()
         return delivery.writes, delivery.told
 

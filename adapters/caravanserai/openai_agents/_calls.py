@@ -15,30 +15,31 @@ from caravanserai_core.quoting import one_line
 from caravanserai_core.stepping import Step
 
 if TYPE_CHECKING:
-    from agents import FunctionTool
+    from collections.abc import Callable
 
 _log = logging.getLogger("caravanserai")
 
 
-async def call_tool(tool: FunctionTool, invoke: Any, ctx: Any, arguments: str) -> Any:
+async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], Any]) -> Any:
     """Call a tool, or return what the very call gave before.
 
     Args:
-        tool: the tool.
-        invoke: what calls it.
-        ctx: the SDK's context of the call; names its id.
-        arguments: as the model wrote them, JSON.
+        tool: a tool of the SDK that this process runs.
+        call_id: the id that the model gave the call.
+        arguments: what it is called with; of a function tool JSON, as the model wrote it.
+        work: calls it; what that returns is awaited, if it can be.
     """
     place = here.get()
     if place is None:
-        return await invoke(ctx, arguments)
-    key = place.call(str(getattr(ctx, "tool_call_id", "")))
-    if _sdk.inner_agent(tool) is not None:
+        return await _awaited(work())
+    key = place.call(call_id)
+    inner = _sdk.inner_agent(tool)
+    if inner is not None:
         # What its agent does is recorded itself, so the call can be made again.
         token = here.set(place.inside(key, ordered=True))
-        place.job.enter(key, _sdk.inner_agent(tool))
+        place.job.enter(key, inner)
         try:
-            return await invoke(ctx, arguments)
+            return await _awaited(work())
         finally:
             here.reset(token)
     given: list[Any] = []
@@ -47,7 +48,7 @@ async def call_tool(tool: FunctionTool, invoke: Any, ctx: Any, arguments: str) -
         token = here.set(place.inside(key, ordered=False))
         try:
             with collected() as escaping:
-                value = await invoke(ctx, arguments)
+                value = await _awaited(work())
         finally:
             here.reset(token)
         if escaping:
@@ -66,6 +67,10 @@ async def call_tool(tool: FunctionTool, invoke: Any, ctx: Any, arguments: str) -
     journal = place.job.journal
     value = await effects.aonce(journal, step, call, place.job.policy(tool))
     return given[0] if given else value
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if hasattr(value, "__await__") else value
 
 
 def _kept(name: str, value: Any) -> Any:

@@ -10,11 +10,22 @@ agents.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from agents import Agent, FunctionTool, GuardrailFunctionOutput, ModelProvider
+from agents import (
+    Agent,
+    ApplyPatchTool,
+    ComputerTool,
+    CustomTool,
+    FunctionTool,
+    GuardrailFunctionOutput,
+    LocalShellTool,
+    ModelProvider,
+    ShellTool,
+)
 from agents.models.interface import Model
 from openai.types.responses import ResponseCompletedEvent, ResponseOutputItemDoneEvent
 
@@ -26,7 +37,7 @@ from caravanserai_core.errors import UnserialisableState
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from agents.items import ModelResponse
 
@@ -50,13 +61,45 @@ def prepare(agent: Agent[Any]) -> None:
 
 
 def prepare_tool(tool: Any) -> None:
-    """Instrument a tool of any kind; the result of a hosted one is part of the model's answer."""
-    if not isinstance(tool, FunctionTool) or hasattr(tool.on_invoke_tool, _MARK):
+    """Instrument a tool that this process runs; what a hosted one gives is in the model's answer.
+
+    Not those that hold an object with many functions, a computer or an editor of files.
+    """
+    if isinstance(tool, FunctionTool):
+        if not hasattr(tool.on_invoke_tool, _MARK):
+            _put(tool, "on_invoke_tool", _invoker(tool, tool.on_invoke_tool))
+            inner = _sdk.inner_agent(tool)
+            if inner is not None:
+                prepare(inner)
+    elif isinstance(tool, CustomTool):
+        _instrument_call(tool, "on_invoke_tool", lambda ctx, text: (ctx.tool_call_id, text))
+    elif isinstance(tool, (ShellTool, LocalShellTool)) and tool.executor is not None:
+        _instrument_call(tool, "executor", _shell_call)
+
+
+def _shell_call(request: Any) -> tuple[str, str]:
+    action = request.data.action
+    commands = getattr(action, "commands", None) or getattr(action, "command", None) or action
+    return str(request.data.call_id), json.dumps({"commands": commands}, default=str)
+
+
+def _instrument_call(tool: Any, name: str, read: Callable[..., tuple[str, str]]) -> None:
+    """Instrument a function of a tool, given how to read the call's id and what it is given."""
+    function = getattr(tool, name)
+    if hasattr(function, _MARK):
         return
-    _put(tool, "on_invoke_tool", _invoker(tool, tool.on_invoke_tool))
-    inner = _sdk.inner_agent(tool)
-    if inner is not None:
-        prepare(inner)
+
+    @functools.wraps(function, updated=())
+    async def instrumented(*args: Any) -> Any:
+        return await call_tool(tool, *read(*args), lambda: function(*args))
+
+    _put(tool, name, instrumented)
+
+
+def not_recorded(agent: Agent[Any]) -> list[str]:
+    """Return the names of tools that this process runs and that are not instrumented."""
+    tools = [tool for one in _sdk.reachable(agent) for tool in one.tools]
+    return [tool.name for tool in tools if isinstance(tool, (ComputerTool, ApplyPatchTool))]
 
 
 def prepare_provider(provider: ModelProvider) -> None:
@@ -222,17 +265,22 @@ def _invoker(tool: FunctionTool, invoke: Any) -> Any:
 
         @functools.wraps(invoke, updated=())
         async def function(ctx: Any, input: str) -> Any:  # noqa: A002 - the SDK's name
-            return await call_tool(tool, invoke, ctx, input)
+            return await _call(tool, invoke, ctx, input)
 
         return function
 
     async def call(self: Any, ctx: Any, input: str) -> Any:  # noqa: A002, ARG001 - the SDK's names
-        return await call_tool(tool, invoke, ctx, input)
+        return await _call(tool, invoke, ctx, input)
 
     instrumented = type(cls.__name__, (cls,), {"__call__": call, "__module__": cls.__module__})
     made: Any = object.__new__(instrumented)
     made.__dict__.update(invoke.__dict__)
     return made
+
+
+async def _call(tool: FunctionTool, invoke: Any, ctx: Any, arguments: str) -> Any:
+    call_id = str(getattr(ctx, "tool_call_id", ""))
+    return await call_tool(tool, call_id, arguments, lambda: invoke(ctx, arguments))
 
 
 def _instrument_listing(agent: Agent[Any]) -> None:

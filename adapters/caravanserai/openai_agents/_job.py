@@ -18,6 +18,7 @@ from caravanserai.openai_agents._folding import folded, unfolded
 from caravanserai.openai_agents._following import Following
 from caravanserai.openai_agents._instrument import (
     instrument_model,
+    not_recorded,
     prepare,
     prepare_guardrails,
     prepare_provider,
@@ -38,10 +39,11 @@ from caravanserai_core.jobs import Alone
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.quoting import code, one_line, quoted
 from caravanserai_core.run import Run, open_run
 from caravanserai_core.stepping import token_slug
 from caravanserai_core.threads import in_thread, wait_for
+from caravanserai_core.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,7 +178,9 @@ class Job:
         recent = reading.recent(self.run.store, self._run_id)
         after = recent.chain[-1].seq if recent is not None and recent.chain else 0
         self.journal.turns.do(lambda: effects.settle(self.journal, self._policy_of, after))
-        self._resumed = before["at"] != "pause" or self._began_after(after)
+        outcome = self.journal.turns.do(lambda: self.journal.outcome) or {}
+        crashed = before["at"] != "pause" or self._began_after(after)
+        self._resumed = crashed and outcome.get("outcome") != "failed"
         self._skips = before["at"] != "pause"
         if handed is not None:
             self._take_up(handed, before)
@@ -216,6 +220,12 @@ class Job:
             given = tree.get("original_input")
             self._state, self._skips = handed, False
         self._before = self._tree(given, "begin" if handed is None else "turn", tree, {})
+        unrecorded = not_recorded(self._agent)
+        if unrecorded:
+            self.run.remark(
+                f"What {listed([code(name) for name in unrecorded])} does is not recorded call by "
+                "call: it is done again where a crash cuts off the turn."
+            )
         self._save(self._before, _notes.begun(self._before, self._agent.name))
         self.steps = Steps(self.run, {})
 

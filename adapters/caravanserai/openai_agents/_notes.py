@@ -60,10 +60,8 @@ _TOGETHER: Final = 400
 _GOAL: Final = 300
 
 _CRASHED: Final = "**Picked up after a crash.** "
-_BARE: Final = frozenset(
-    {"custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call"}
-)
-"""Calls of tools that are no function tools; of these no single call is recorded."""
+_BARE: Final = frozenset({"computer_call", "apply_patch_call"})
+"""Calls of tools that hold an object with many functions; of these no single call is recorded."""
 
 _PATIENT: Final = "The run can wait as long as you like; no process has to stay alive."
 _NOT_AGAIN: Final = "and will not be repeated."

@@ -24,7 +24,7 @@ def sdk_version() -> str:
     return version("openai-agents")
 
 
-def inner_agent(tool: FunctionTool) -> Agent[Any] | None:
+def inner_agent(tool: object) -> Agent[Any] | None:
     """Return the agent that `Agent.as_tool` made a tool of, or None for another tool."""
     found = getattr(tool, "_agent_instance", None)
     return found if isinstance(found, Agent) else None
