@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, ApplyPatchTool, CustomTool, Model, ModelResponse, ShellTool, Usage
+from agents import (
+    Agent,
+    ApplyPatchTool,
+    CustomTool,
+    Model,
+    ModelResponse,
+    RunHooks,
+    ShellTool,
+    Usage,
+)
 from agents.tool import ShellCommandOutput, ShellResult
 from openai.types.responses import ResponseCustomToolCall, ResponseFunctionShellToolCall
 
@@ -51,16 +60,25 @@ class Calling(Model):
         raise NotImplementedError
 
 
-def agent_of(model: Model, done: list[str], *, hung: asyncio.Event | None = None) -> Agent[Any]:
-    """Return an agent; its custom tool sets `hung`, if that is given, and never returns."""
+class Watching(RunHooks[Any]):
+    """Tells when a tool has ended."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def on_tool_end(self, *_: Any, **__: Any) -> None:
+        self.ended.set()
+
+
+def agent_of(model: Model, done: list[str], *, hangs: bool = False) -> Agent[Any]:
+    """Return an agent; where it `hangs`, its custom tool never returns."""
 
     def shell(request: Any) -> ShellResult:
         done.append(" && ".join(request.data.action.commands))
         return ShellResult(output=[ShellCommandOutput(stdout="ok", command="make")])
 
     async def note(ctx: Any, text: str) -> str:
-        if hung is not None:
-            hung.set()
+        if hangs:
             await asyncio.Event().wait()
         done.append(text)
         return "noted"
@@ -81,11 +99,12 @@ def test_a_shell_command_that_ended_is_not_run_again(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def cut_off() -> None:
-        hung = asyncio.Event()
-        agent = agent_of(Calling(), done, hung=hung)
-        work = Runner.run(agent, "Build it.", run_id=RUN, store=tmp_path, run_config=QUIET)
+        watching = Watching()
+        given: dict[str, Any] = {"run_id": RUN, "store": tmp_path, "run_config": QUIET}
+        agent = agent_of(Calling(), done, hangs=True)
+        work = Runner.run(agent, "Build it.", hooks=watching, **given)
         task = asyncio.ensure_future(work)
-        await hung.wait()
+        await watching.ended.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -196,32 +196,24 @@ def test_an_input_of_items() -> None:
 
 
 def test_from_code_that_is_not_async() -> None:
+    """In the thread's own loop, which stays open, as the SDK has it: clients live in it."""
     with ScriptedOpenAI(NESTED) as server:
-        results = [
-            Runner.run_sync(
-                apps.nested(agents.OpenAIResponsesModel("scripted", client)),
-                TASK,
-                run_id="here",
-                run_config=OFF,
-            )
-            for client in [client_of(server.url)]
-            for _ in range(2)
-        ]
-        assert [r.final_output for r in results] == ["Done, kept."] * 2
+        client = client_of(server.url)
+        model = agents.OpenAIResponsesModel("scripted", client)
+        for _ in range(2):
+            agent = apps.nested(model)
+            result = Runner.run_sync(agent, TASK, run_id="here", run_config=OFF)
+            assert result.final_output == "Done, kept."
         assert len(server.answered) == 5
-        asyncio.get_event_loop_policy().get_event_loop().run_until_complete(_nothing())
 
         async def inside() -> None:
             with pytest.raises(RuntimeError, match="event loop"):
-                Runner.run_sync(Agent(name="a"), TASK, run_id="other")
+                Runner.run_sync(agent, TASK, run_id="other")
+            await client.close()
 
         loop = asyncio.get_event_loop_policy().get_event_loop()
         loop.run_until_complete(inside())
         loop.close()
-
-
-async def _nothing() -> None:
-    pass
 
 
 def test_a_model_by_its_name_and_a_provider() -> None:

@@ -189,17 +189,17 @@ class Delivery:
             self._drop_null()
 
     def drop_unknown(self) -> None:
-        """Drop an answer of no task where nobody recorded what it answers, unless it is unused.
+        """Drop an answer of no task of which nobody recorded what it answers, if it was used.
 
         It came with a copy, or its process was killed at that moment: the question is open then,
         and a job gives the answer to nothing else.
         """
         given = [w.value for w in self.writes if w.task == NULL_TASK and w.channel == ANSWERED]
-        had = {
-            w.task: w.value for w in self.writes if w.task != NULL_TASK and w.channel == ANSWERED
-        }
-        last = [answers[-1] for answers in had.values() if isinstance(answers, list) and answers]
-        used = any(codec.encode(one) == codec.encode(given[-1]) for one in last if given)
+        if not given:
+            return
+        tasks = {write.task for write in self.writes if write.task != NULL_TASK}
+        had = [answers_in(w for w in self.writes if w.task == task)[-1:] for task in tasks]
+        used = any(codec.encode(last) == codec.encode(given[-1:]) for last in had)
         if used or self._checks.on:
             self._drop_null()
 
