@@ -1,4 +1,4 @@
-"""`Runner`: the SDK's signatures, and what run_id adds; errors, guardrails, context, two at once."""
+"""`Runner`: the SDK's signatures, and what run_id adds; errors, guardrails, context, many runs."""
 
 # ruff: noqa: E402
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -55,9 +56,17 @@ async def start(model: Any, given: Any = TASK, **options: Any) -> Any:
     return await Runner.run(apps.nested(model), given, **given_options)
 
 
-def outside(line: str) -> int:
+def lines_outside() -> list[str]:
     path = Path("outside.txt")
-    return path.read_text().splitlines().count(line) if path.exists() else 0
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def forget_outside() -> None:
+    Path("outside.txt").unlink(missing_ok=True)
+
+
+def outside(line: str) -> int:
+    return lines_outside().count(line)
 
 
 # ---------------------------------------------------------------------- the line
@@ -354,6 +363,11 @@ def test_cancelled_it_goes_on_later() -> None:
 # ---------------------------------------------------------------------- guardrails
 
 
+async def _read(agent: Any, given: Any, **options: Any) -> None:
+    async for _ in Runner.run_streamed(agent, given, **options).stream_events():
+        pass
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_guardrail_that_trips_trips_again(streams: bool) -> None:
     """The input is refused before a model is asked, at each start."""
@@ -364,12 +378,7 @@ def test_a_guardrail_that_trips_trips_again(streams: bool) -> None:
                 agent = apps.refund(model, guarded=True)
                 given = {"run_id": "here", "run_config": OFF}
                 with pytest.raises(InputGuardrailTripwireTriggered):
-                    if streams:
-                        result = Runner.run_streamed(agent, "damn refund", **given)
-                        async for _ in result.stream_events():
-                            pass
-                    else:
-                        await Runner.run(agent, "damn refund", **given)
+                    await (_read if streams else Runner.run)(agent, "damn refund", **given)
 
         talk(server, work)
         assert server.answered == []
@@ -442,9 +451,10 @@ def test_no_context_key_header_or_client_reaches_the_disk(store_dir: Path) -> No
     assert '"context":{"count"' not in everything(store_dir / "bare")
 
 
-def test_a_context_is_given_back_by_the_programs_own_function(life: Start) -> None:
-    """What it counted before a crash is there after it."""
+def test_a_context_is_given_back_by_the_programs_own_function() -> None:
+    """What was kept of it counts, and not what the next start is given."""
     seen: list[Any] = []
+    users = itertools.count(1)
 
     @function_tool(needs_approval=True)
     async def issue_refund(context: ToolContext[Any], order_id: str, amount: int) -> str:
@@ -461,16 +471,16 @@ def test_a_context_is_given_back_by_the_programs_own_function(life: Start) -> No
                 TASK,
                 run_id="here",
                 run_config=OFF,
-                context={"user": len(seen)},
-                context_serializer=lambda context: {"user": context["user"] + 41},
-                context_deserializer=lambda kept: {"from disk": kept["user"]},
+                context={"user": next(users)},
+                context_serializer=lambda context: {"kept": context["user"]},
+                context_deserializer=lambda kept: {"user": kept["kept"] + 41},
             )
 
         talk(server, once)
         answer("here", True)
         forget_everything()
         talk(server, once)
-    assert seen == [{"from disk": 41}]
+    assert seen == [{"user": 42}]
 
 
 # ---------------------------------------------------------------------- beside others
@@ -620,20 +630,21 @@ def test_hooks_of_the_program_are_called_as_ever() -> None:
             found = []
             for runner, more in ((agents.Runner, {}), (Runner, {"run_id": "here"})):
                 heard.clear()
-                Path("outside.txt").unlink(missing_ok=True)
+                forget_outside()
                 agent = apps.refund(model)
-                agent.handoffs[0].hooks = Agents()
+                agent.hooks = agent.handoffs[0].hooks = Agents()
                 result = await runner.run(agent, TASK, hooks=apps.Places(), run_config=OFF, **more)
                 state = result.to_state()
                 state.approve(state.get_interruptions()[0])
                 given = {"hooks": apps.Places(), "run_config": OFF, **more}
                 await runner.run(agent, state, **given)
-                found.append([*heard, *Path("outside.txt").read_text().splitlines()])
+                # Sorted: two tools run beside each other.
+                found.append([*heard, *sorted(lines_outside())])
             return found
 
         theirs, ours = talk(server, work)
         assert ours == theirs
-        assert "handoff triage agent to refund agent" in ours
+        assert "start refund agent" in ours
 
 
 # ---------------------------------------------------------------------- kept by the provider

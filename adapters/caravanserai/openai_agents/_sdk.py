@@ -176,7 +176,7 @@ def call_id(item: Any) -> str:
 def _owner(state: RunState[Any], item: Any) -> tuple[Any, Any]:
     """Return the context that holds the decision about a call, and the item there."""
     find = getattr(state, "_find_nested_approval_state", None)
-    nested = find(item) if callable(find) else None
+    nested: Any = find(item) if callable(find) else None
     owner, own = nested or (state, item)
     return owner._context, own
 
