@@ -18,12 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from agents import (
-    Agent,
-    OpenAIResponsesModel,
-    RunConfig,
-    function_tool,
-)
+from agents import Agent, OpenAIResponsesModel, RunConfig, function_tool
 from openai import AsyncOpenAI
 from scripted_openai import ScriptedOpenAI, by_rules
 
@@ -41,13 +36,6 @@ async def lookup_order(order_id: str) -> str:
     """Look up an order."""
     print(f"tool: lookup_order {order_id}", flush=True)
     return f"order {order_id}: 40 EUR, delivered, broken"
-
-
-@function_tool
-async def get_policy(topic: str) -> str:
-    """Read a policy of the shop."""
-    print(f"tool: get_policy {topic}", flush=True)
-    return f"a {topic} up to 50 EUR needs an approval"
 
 
 @function_tool
@@ -81,9 +69,9 @@ def build(model):
     )
     return Agent(
         name="triage agent",
-        instructions="Look up the order, then policy and shipping, then hand over to refund.",
+        instructions="Look up the order, then the shipping, then hand over to refund.",
         model=model,
-        tools=[lookup_order, get_policy, shipping_quote],
+        tools=[lookup_order, shipping_quote],
         handoffs=[refund],
     )
 
@@ -115,7 +103,7 @@ REFUND = [
     {"call": [["issue_refund", {"order_id": "A17", "amount": 40}]]},
     {"if_tool": "issue_refund", "say": "Order A17: {last}."},
     {"call": [["lookup_order", {"order_id": "A17"}]]},
-    {"call": [["get_policy", {"topic": "refund"}], ["shipping_quote", {"order_id": "A17"}]]},
+    {"call": [["shipping_quote", {"order_id": "A17"}]]},
     {"call": [["transfer_to_refund_agent", {}]]},
 ]
 
