@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,27 +25,20 @@ from openai.types.responses import (
 )
 
 from benchmarks import _worker
+from benchmarks._agent_tasks import SAID, WARM, task
 from benchmarks._states import text
 from benchmarks._worker import mark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    Way = Callable[[Agent[Any], str, str], Coroutine[Any, Any, Any]]
-    """Runs an agent on a task, under the name of a run."""
+    Way = Callable[[Agent[Any], str, str, str], Coroutine[Any, Any, Any]]
+    """Runs an agent on a task, under the name of a run, in a store."""
 
 STORE = "store"
 RUN_ID = "run"
-SAID = "All is read."
-WARM = 3
-"""Turns of the run before all others."""
 RESULT = 1000
 """Characters that a tool returns."""
-
-
-def task(turns: int) -> str:
-    """Return what an agent is asked to do in so many turns; a scripted server goes by it."""
-    return f"Read all {turns} pages."
 
 
 class Scripted(Model):
@@ -79,15 +74,13 @@ class Scripted(Model):
         )
         return [message], f"resp_{number}"
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> Any:
-        output, response_id = self._output(input)
+    async def get_response(self, *args: Any, **given: Any) -> Any:
+        output, response_id = self._output(_input(args, given))
         usage = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
         return ModelResponse(output=output, usage=usage, response_id=response_id)
 
-    async def stream_response(
-        self, system_instructions: Any, input: Any, *_: Any, **__: Any
-    ) -> AsyncIterator[Any]:
-        output, response_id = self._output(input)
+    async def stream_response(self, *args: Any, **given: Any) -> AsyncIterator[Any]:
+        output, response_id = self._output(_input(args, given))
         yield ResponseCompletedEvent(
             type="response.completed",
             sequence_number=0,
@@ -104,6 +97,10 @@ class Scripted(Model):
         )
 
 
+def _input(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    return given["input"] if "input" in given else args[1]
+
+
 async def read(page: int) -> str:
     """Read a page."""
     return text(page, RESULT)
@@ -118,17 +115,17 @@ def agent_of(model: Model, tool: Any = read) -> Agent[Any]:
 QUIET = RunConfig(tracing_disabled=True)
 
 
-async def plain(agent: Agent[Any], given: str, _: str) -> Any:
+async def plain(agent: Agent[Any], given: str, *_: str) -> Any:
     """Run as the SDK does."""
     return await agents.Runner.run(agent, given, max_turns=None, run_config=QUIET)
 
 
-async def ours(agent: Agent[Any], given: str, run_id: str) -> Any:
+async def ours(agent: Agent[Any], given: str, run_id: str, store: str) -> Any:
     """Run with waypoints."""
     from caravanserai.openai_agents import Runner
 
     return await Runner.run(
-        agent, given, max_turns=None, run_config=QUIET, run_id=run_id, store=STORE
+        agent, given, max_turns=None, run_config=QUIET, run_id=run_id, store=store
     )
 
 
@@ -154,7 +151,7 @@ def dbos() -> tuple[Way, Any]:
         found = await DBOSRunner.run(agent_now[0], given, max_turns=None, run_config=QUIET)
         return found.final_output
 
-    async def run(agent: Agent[Any], given: str, _: str) -> Any:
+    async def run(agent: Agent[Any], given: str, *_: str) -> Any:
         agent_now[:] = [agent]
         return await workflow(given)
 
@@ -164,60 +161,79 @@ def dbos() -> tuple[Way, Any]:
 
 
 class Agents:
-    """Runs agents in one way, one after another, in its working folder.
+    """Runs agents, one after another, in its working folder.
 
-    Before anything is timed there is a short run: what is imported late, and what is prepared for
-    the first call, does not count.
-
-    Args:
-        way: "plain", "ours" or "dbos".
-        url: of a scripted server that is asked; by default the model is in the process.
+    Before anything is timed there is a short run of the same kind: what is imported late, and what
+    is prepared for the first call, does not count.
     """
 
-    def __init__(self, way: str, url: str | None = None) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.Runner()
-        self._way, self._tool = {"plain": (plain, read), "ours": (ours, read)}.get(way) or dbos()
-        self._served = None
-        if url is not None:
-            client = AsyncOpenAI(base_url=url, api_key="none")
-            self._served = OpenAIResponsesModel("scripted", client)
+        self._ways: dict[str, tuple[Way, Any]] = {"plain": (plain, read), "ours": (ours, read)}
+        self._served: dict[str, Model] = {}
+        self._warm: set[tuple[str, str | None]] = set()
         self._count = 0
-        self.run(WARM)
 
-    def _done(self, turns: int, run_id: str, asked: Callable[[int], None] | None = None) -> Any:
-        agent = agent_of(self._served or Scripted(turns, asked), self._tool)
-        result = self._loop.run(self._way(agent, task(turns), run_id))
+    def _warm_up(self, way: str, url: str | None = None) -> None:
+        if way == "dbos" and way not in self._ways:
+            self._ways[way] = dbos()
+        if url is not None and url not in self._served:
+            client = AsyncOpenAI(base_url=url, api_key="none")
+            self._served[url] = OpenAIResponsesModel("scripted", client)
+        if (way, url) not in self._warm:
+            self._warm.add((way, url))
+            self._done(way, WARM, f"warm-{len(self._warm)}", url=url)
+
+    def _done(
+        self,
+        way: str,
+        turns: int,
+        run_id: str,
+        *,
+        url: str | None = None,
+        store: str = STORE,
+        asked: Callable[[int], None] | None = None,
+    ) -> None:
+        run, tool = self._ways[way]
+        model = Scripted(turns, asked) if url is None else self._served[url]
+        result = self._loop.run(run(agent_of(model, tool), task(turns), run_id, store))
         said = getattr(result, "final_output", result)
         if said != SAID:
             raise RuntimeError(f"the run came to another end: {said!r}")
-        return result
 
-    def run(self, turns: int, times: int = 1, marked: bool = False) -> Any:
-        """Run anew, `times` times; returns time and CPU time of a turn, in nanoseconds."""
+    def run(
+        self, way: str, turns: int, times: int = 1, url: str | None = None, marked: bool = False
+    ) -> Any:
+        """Run anew, `times` times; returns time and CPU time of a turn, in nanoseconds.
+
+        `url` is that of a scripted server; by default the model is in the process.
+        """
+        self._warm_up(way, url)
         spent, used = [], []
         for _ in range(times):
             self._count += 1
             if marked:
                 mark("begin")
             cpu, start = time.process_time_ns(), time.perf_counter_ns()
-            self._done(turns, f"run-{self._count}")
+            self._done(way, turns, f"run-{self._count}", url=url)
             spent.append((time.perf_counter_ns() - start) / turns)
             used.append((time.process_time_ns() - cpu) / turns)
             if marked:
                 mark("end")
         return {"times": spent, "cpu": used}
 
-    def growth(self, turns: int) -> Any:
+    def growth(self, way: str, turns: int) -> Any:
         """Run once, looking at the disk and the clock before each answer."""
+        self._warm_up(way)
         at: list[tuple[int, int]] = []
-        folder = Path(STORE) / RUN_ID
+        folder = Path(STORE) / RUN_ID if way == "ours" else None
 
         def look(_: int) -> None:
-            journal = _worker.measure(folder)["journal"] if folder.exists() else 0
+            journal = 0 if folder is None else _worker.measure(folder)["journal"]
             at.append((time.perf_counter_ns(), journal))
 
-        self._done(turns, RUN_ID, look)
-        found = _worker.measure(folder) if folder.exists() else {}
+        self._done(way, turns, RUN_ID, asked=look)
+        found = {} if folder is None else _worker.measure(folder)
         return {"ns": [ns for ns, _ in at], "bytes": [size for _, size in at], **found}
 
     def states(self, turns: int, path: str) -> Any:
@@ -225,6 +241,7 @@ class Agents:
 
         The last one is written to a file.
         """
+        self._warm_up("plain")
         sizes: list[int] = []
         streamed: list[Any] = []
 
@@ -251,28 +268,41 @@ class Agents:
         return {"sizes": [*sizes[1:], len(last)]}
 
     def killed(self, turns: int, at: int) -> Any:
-        """Run until the model is about to give an answer, and be killed there."""
-
-        def kill(number: int) -> None:
-            if number == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        self._done(turns, RUN_ID, kill)
+        """Run in a process that is killed when the model is about to give an answer."""
+        self._warm_up("ours")
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                self._loop = asyncio.Runner()
+                self._done("ours", turns, RUN_ID, store="cut", asked=lambda n: _kill(n == at))
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+            raise RuntimeError("the run was not killed")
         return {}
 
-    def resumed(self, turns: int) -> Any:
+    def resumed(self, turns: int, store: str) -> Any:
         """Go on with a run; returns the time until the model is asked first, and for what.
 
         Of a run that is finished: until its result is there, and 0.
         """
+        self._warm_up("ours")
         asked: list[tuple[int, int]] = []
         start = time.perf_counter_ns()
-        self._done(turns, RUN_ID, lambda n: asked.append((n, time.perf_counter_ns())))
+        self._done(
+            "ours",
+            turns,
+            RUN_ID,
+            store=store,
+            asked=lambda n: asked.append((n, time.perf_counter_ns())),
+        )
         number, at = asked[0] if asked else (0, time.perf_counter_ns())
         return {"ns": at - start, "asked": number}
 
     def from_json(self, path: str) -> Any:
         """Read a run state with the SDK; returns the time, without that of the file."""
+        self._warm_up("plain")
         data = Path(path).read_bytes()
         agent = agent_of(Scripted(1))
         start = time.perf_counter_ns()
@@ -280,30 +310,14 @@ class Agents:
         return {"ns": time.perf_counter_ns() - start}
 
 
+def _kill(now: bool) -> None:
+    if now:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _state(result: Any) -> str:
     return json.dumps(result.to_state().to_json(), separators=(",", ":"))
 
 
-class Server:
-    """The scripted server, for as long as this process lives."""
-
-    def __init__(self, turns: list[int]) -> None:
-        from examples.scripted_openai import ScriptedOpenAI
-
-        self._server = ScriptedOpenAI(
-            [
-                *(
-                    {"if_said": task(n), "call": [["read", {"page": 1}]], "times": n - 1}
-                    for n in [WARM, *turns]
-                ),
-                {"say": SAID},
-            ]
-        )
-        self._server.__enter__()
-
-    def where(self) -> Any:
-        return {"url": self._server.url}
-
-
 if __name__ == "__main__":
-    _worker.main({"agents": Agents, "server": Server})
+    _worker.main({"agents": Agents})

@@ -38,6 +38,24 @@ LANGGRAPH = {
     )
 }
 
+OPENAI_AGENTS = {
+    "dbos": Peer(
+        (
+            "dbos-openai-agents>=0.3,<0.4",
+            "dbos",
+            "sqlalchemy>=2,<3",
+            "greenlet",
+            "croniter",
+            "python-dateutil",
+            "six",
+            "psycopg",
+            "psycopg-binary",
+        ),
+        module="dbos_openai_agents",
+        alone=True,
+    )
+}
+
 
 def find(
     folder: Path, peers: Mapping[str, Peer], *, install: bool

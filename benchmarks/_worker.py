@@ -273,6 +273,23 @@ class Runs:
         return {"count": n}
 
 
+class Served:
+    """The scripted model of the examples, for as long as this process lives.
+
+    Args:
+        script: see `examples/scripted_openai.py`.
+    """
+
+    def __init__(self, script: Any) -> None:
+        from examples.scripted_openai import ScriptedOpenAI
+
+        self._server = ScriptedOpenAI(script)
+        self._server.__enter__()
+
+    def where(self) -> Any:
+        return {"url": self._server.url}
+
+
 def measure(folder: Path) -> dict[str, int]:
     """Count the bytes of a run: journal, notes, and the blocks that the notes take on disk."""
     journal = notes = blocks = other = 0
@@ -297,6 +314,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "codec": Codec,
     "cold": Cold,
     "runs": Runs,
+    "served": Served,
 }
 
 

@@ -85,6 +85,29 @@ def test_quick_benchmark_of_langgraph_yields_every_figure(tmp_path: Path) -> Non
     assert {"langgraph", "langgraph-checkpoint", "file_system"} <= set(result["machine"])
 
 
+@pytest.mark.timeout(120)
+def test_quick_benchmark_of_openai_agents_yields_every_figure(tmp_path: Path) -> None:
+    """Every runner that is installed runs, one is killed and goes on where it was."""
+    require("agents")
+    result = _quick("openai_agents", tmp_path / "data")
+
+    dbos = importlib.util.find_spec("dbos_openai_agents") is not None
+    each = ["", *(["_dbos"] if dbos else [])]
+    calls = {"syncs_ours", *(["syncs_dbos"] if dbos else [])}
+    found = _keys(result)
+    if not all(isinstance(one, dict) for one in result["figures"]["calls"]["raw"].values()):
+        found["calls"] = calls  # strace is missing, or may not trace here
+    assert found == {
+        "runs": {f"run_{turns}{what}" for turns in (4, 6) for what in each},
+        "http": {"http_4"},
+        "growth": {f"growth_{what}" for what in ("bytes", "linear", "state", "states", "time")},
+        "cold": {"cold_finished", "cold_killed"},
+        "calls": calls,
+    }
+    assert set(result["missing"]) == (set() if dbos else {"dbos"})
+    assert {"openai-agents", "openai", "file_system"} <= set(result["machine"])
+
+
 def _quick(name: str, data: Path, *more: str) -> Any:
     """Run a benchmark; what holds for all of them is looked at here."""
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "--no-install"]

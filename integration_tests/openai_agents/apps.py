@@ -55,6 +55,22 @@ def reach(place: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def lines_outside() -> list[str]:
+    """Return what was written down here."""
+    path = Path(OUTSIDE)
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def outside(line: str) -> int:
+    """Count how often a place was reached here."""
+    return lines_outside().count(line)
+
+
+def forget_outside() -> None:
+    """Begin with nothing written down."""
+    Path(OUTSIDE).unlink(missing_ok=True)
+
+
 class Places(RunHooks[Any]):
     """A user's hooks: each is a place. The number of a model's answer counts from the start."""
 
@@ -392,6 +408,7 @@ SCRIPTS: dict[str, list[Any]] = {
     "nested": NESTED,
     "both": BOTH,
     "approving": NESTED,
+    "approving both": BOTH,
     "weather": WEATHER,
     "kinds": KINDS,
     "three": THREE,
@@ -409,6 +426,7 @@ def build(app: str, model: Any) -> Agent[Any]:
         "nested": lambda: nested(model),
         "both": lambda: nested(model),
         "approving": lambda: nested(model, approval=True),
+        "approving both": lambda: nested(model, approval=True),
         "weather": lambda: weather(model),
         "kinds": lambda: kinds(model),
         "pair": lambda: pair(model),

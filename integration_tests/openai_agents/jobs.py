@@ -38,6 +38,7 @@ from integration_tests.openai_agents import apps
 
 TASK = "Refund order A17 please."
 RUN = "job"
+OFF = RunConfig(tracing_disabled=True)
 
 _appends = itertools.count(1)
 _lock = threading.Lock()
@@ -106,6 +107,12 @@ def talk(
             return await work(model_of(client, api))
 
     return asyncio.run(opened())
+
+
+async def run_nested(model: Any, given: Any = TASK, **options: Any) -> Any:
+    """Start the nested run in this process, once."""
+    own = {"run_id": "here", "run_config": OFF, **options}
+    return await Runner.run(apps.nested(model), given, **own)
 
 
 def shown(item: RunItem) -> list[str]:
@@ -185,7 +192,7 @@ class _Start:
         self.session = Session() if options.get("session") else None
         self.given: dict[str, Any] = {
             "session": self.session,
-            "run_config": RunConfig(tracing_disabled=True),
+            "run_config": OFF,
             **options.get("more", {}),
         }
         if options.get("hooks", True):

@@ -199,3 +199,13 @@ def test_what_a_provider_adds_to_a_call_reaches_it_again_after_a_crash(
 
     assert result.final_output == "Done."
     assert (done, model.asked, model.signatures) == (["look"], 1, ["c2ln"])
+
+
+def test_a_request_whose_provider_counts_no_tokens_is_counted_again() -> None:
+    """Chat Completions streams say nothing of usage unless they are asked to."""
+    answer = ModelResponse([says("Hello.")], Usage(requests=1), None, None)
+
+    last: Any = list(_answers.events(answer))[-1]
+
+    assert last.response.usage is None
+    assert _answers.of_event(last.response, []).usage.requests == 1

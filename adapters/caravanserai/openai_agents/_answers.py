@@ -44,6 +44,11 @@ _CLASSES: Final = _classes()
 _ANY: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
 
 
+_WITHOUT_USAGE: Final = "_agents_sdk_request_completed_without_usage"
+"""Set by the SDK on a response whose provider says nothing of tokens: how many requests it was
+(0.24), or True (0.20, where it counts as one)."""
+
+
 def to_data(response: ModelResponse) -> dict[str, Any]:
     """Return what is recorded of an answer, plain JSON."""
     data: dict[str, Any] = {"output": [_item(item) for item in response.output]}
@@ -98,7 +103,7 @@ def of_event(response: Response, items: list[Any]) -> ModelResponse:
         items: those of the events before it: some providers leave the last one empty.
     """
     used = response.usage
-    usage = Usage()
+    usage = Usage(requests=getattr(response, _WITHOUT_USAGE, 0) or 0)
     if used is not None:
         usage = Usage(
             requests=1,
@@ -139,11 +144,13 @@ def _response(answer: ModelResponse, output: list[Any]) -> Response:
     )
     if answer.request_id is not None:
         response._request_id = answer.request_id
+    if response.usage is None and answer.usage.requests:
+        object.__setattr__(response, _WITHOUT_USAGE, answer.usage.requests)
     return response
 
 
 def _usage(usage: Usage) -> ResponseUsage | None:
-    if not usage.requests:
+    if not usage.requests or not (usage.total_tokens or usage.input_tokens or usage.output_tokens):
         return None  # the provider did not say
     return ResponseUsage.model_construct(
         input_tokens=usage.input_tokens,

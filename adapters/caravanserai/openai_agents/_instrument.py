@@ -355,7 +355,11 @@ def _instrument_guardrail(guardrail: Any) -> None:
                 found = await _awaited(function(*args, **kwargs))
             finally:
                 here.reset(token)
-            await _record_guardrail(place, key, name, found)
+            if getattr(found, "tripwire_triggered", False):
+                # The SDK stops the run now, before a tool starts; the next start judges again.
+                place.job.tripped()
+            else:
+                await _record_guardrail(place, key, name, found)
             return found
 
     _put(guardrail, "guardrail_function", instrumented)
@@ -368,8 +372,6 @@ async def _awaited(value: Any) -> Any:
 async def _record_guardrail(place: Place, key: str, name: str, found: Any) -> None:
     if not isinstance(found, GuardrailFunctionOutput):
         return  # the SDK says what is wrong with it
-    if found.tripwire_triggered:
-        place.job.tripped()
     data = {"output_info": found.output_info, "tripwire_triggered": found.tripwire_triggered}
     try:
         codec.encode(data)

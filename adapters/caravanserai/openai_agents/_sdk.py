@@ -10,15 +10,18 @@ import copy
 import dataclasses
 import hashlib
 import threading
+from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from agents import Agent, FunctionTool, Handoff, RunResult, RunResultStreaming, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
 
+@cache
 def sdk_version() -> str:
     """Return the version of openai-agents."""
     return version("openai-agents")
@@ -95,9 +98,31 @@ def state_json(result: RunResultStreaming | RunState[Any]) -> dict[str, Any]:
     bare.context = None
     state._context = bare
     try:
-        return state.to_json()
+        with _items_once(state):
+            return state.to_json()
     finally:
         state._context = wrapper
+
+
+@contextmanager
+def _items_once(state: RunState[Any]) -> Iterator[None]:
+    """Let a state turn each of its items into JSON once: it has most of them in two lists.
+
+    That is the larger part of what `to_json` costs in a long run (openai-agents 0.20 to 0.24).
+    """
+    serialize = state._serialize_item
+    found: dict[int, dict[str, Any]] = {}  # by id: the state keeps the items alive
+
+    def once(item: Any, **given: Any) -> dict[str, Any]:
+        if id(item) not in found:
+            found[id(item)] = serialize(item, **given)
+        return found[id(item)]
+
+    state._serialize_item = once  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del state._serialize_item
 
 
 def restored(agent: Agent[Any], tree: dict[str, Any], context: Any) -> Any:
