@@ -66,7 +66,8 @@ class _Workers:
         shares = self._context.quick and way != DBOS  # which is imported from elsewhere
         if shares and self._shared is not None:
             return self._shared
-        worker = self._stack.enter_context(self._start(way))
+        folder = self._context.fresh(f"{self._name}-{way}")
+        worker = self._stack.enter_context(_worker(self._context, way, folder))
         if shares:
             self._shared = worker
         return worker
@@ -75,11 +76,9 @@ class _Workers:
         """Let a worker that lives no longer do one thing."""
         if self._context.quick:
             return self.new(runner)(do, **arguments)
-        with self._start(runner) as worker:
+        folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-", dir=self._context.folder))
+        with _worker(self._context, runner, folder) as worker:
             return worker(do, **arguments)
-
-    def _start(self, way: str) -> Worker:
-        return _worker(self._context, way, self._context.fresh(f"{self._name}-{way}"))
 
 
 # ---------------------------------------------------------------------- time

@@ -25,11 +25,11 @@ PACKAGES = ("openai-agents", "openai", "dbos-openai-agents", "dbos")
 def main() -> None:
     parser = _report.options_of("openai_agents", __doc__, FIGURES)
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="turns of each runner; 5, or 1 with --quick"
+        "--rounds", type=int, metavar="N", help="turns of each runner; 3, or 1 with --quick"
     )
     options = parser.parse_args()
     peers = _peers.OPENAI_AGENTS if {"runs", "calls"} & set(options.only) else {}
-    rounds = options.rounds or (1 if options.quick else 5)
+    rounds = options.rounds or (1 if options.quick else 3)
     _report.run(options, FIGURES, peers, PACKAGES, rounds=rounds)
 
 

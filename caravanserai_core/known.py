@@ -399,7 +399,9 @@ class Known:
         for head in heads:
             end = {"finish": head, "entry": None}.get(head["kind"], end)
         failed = bool(end and end.get("outcome") == "failed")
-        return self._render(*self._shown, pending, tuple(since), failed=failed)
+        ended = bool(end and end.get("outcome") == "finished")
+        moved = bool(since) and not ended
+        return self._render(*self._shown, pending, tuple(since), failed=failed, moved=moved)
 
     def _render(
         self,
@@ -410,10 +412,11 @@ class Known:
         since: tuple[str, ...] = (),
         *,
         failed: bool = False,
+        moved: bool = False,
     ) -> str:
         at = Place(self.run_id, pending)
         end = foot(self.run_id, self.framework, number, open_=failed or pending.open)
-        return render(number, time, note, since=since, foot=end, at=at)
+        return render(number, time, note, since=since, foot=end, at=at, moved=moved)
 
     # ------------------------------------------------------------------ letting go
 

@@ -316,6 +316,7 @@ def render(
     since: tuple[str, ...] = (),
     foot: str | None = None,
     at: Place | None = None,
+    moved: bool = False,
 ) -> str:
     """Return a note as Markdown.
 
@@ -326,6 +327,7 @@ def render(
         since: what began or happened after it, an item each; for the live note only.
         foot: its last line, under a rule, or None.
         at: what of the run is not settled there, or None.
+        moved: the run went on since, so that what comes next may have begun.
     """
     head = title(number, time) if number else "# No waypoint yet"
     open_ = at is not None and at.pending != NOTHING
@@ -342,7 +344,7 @@ def render(
         *(_unsettled(at) if at is not None and open_ else ()),
         ("Happened", _bullets(note.happened)),
         ("Plan", "\n".join(_planned(item) for item in note.plan)),
-        ("Next", _sentences(note.next)),
+        (f"Next (as of waypoint {number})" if moved and number else "Next", _sentences(note.next)),
         ("Decided", _bullets(note.decided)),
         ("So far", _so_far(note.so_far)),
         ("Goal", prose(note.goal).strip("\n") if note.goal else ""),

@@ -292,6 +292,8 @@ def first_line(question: Asked, limit: int = 120) -> str:
 def decision(question: Asked, answer: Head) -> str:
     """Return the line of "Decided" for an answer, given its head."""
     said = _plainly(_text(answer.get("text")), 100)
+    if list(question.options) == [True, False]:
+        said = {"true": "approved", "false": "rejected"}.get(said.strip("`"), said)
     reason = _text(answer.get("reason"))
     why = f": {_plainly(reason, 200)}" if reason else ""
     return f"{first_line(question)}: {said}, by {_plainly(_text(answer.get('who')), 60)}{why}"

@@ -268,7 +268,7 @@ def test_killed_again_and_again(
 ) -> None:
     """At random moments, until it is done: a finished tool never runs a second time."""
     chance = random.Random(way)
-    for number in range(40 if thorough else 2):
+    for number in range(20 if thorough else 2):
         options = {"app": "both", "way": way, "session": True}
         with Life(preloaded, tmp_path / str(number), options, script) as one:
             kills = 0

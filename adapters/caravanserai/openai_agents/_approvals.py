@@ -33,7 +33,7 @@ def question_of(item: ToolApprovalItem) -> Wanted:
         options=[True, False],
         key=["approval", call_id],
         payload={"tool": tool, "arguments": arguments, "call_id": call_id},
-        shown=f"{agent} asks to run {call}. It has not run.",
+        shown=f"{agent} asks to run {call}",
         how="Approve or reject it, then start the program again with the same `run_id`.",
     )
 

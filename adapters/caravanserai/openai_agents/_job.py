@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -266,7 +265,7 @@ class Job:
         return Recorded(state, output)
 
     def _restored(self, before: dict[str, Any]) -> RunState[Any]:
-        tree = copy.deepcopy(unfolded(before["run"]))
+        tree = unfolded(before["run"])
         tree["max_turns"] = self._passed["max_turns"]
         context = self._passed.get("context")
         deserializer = self._options.context_deserializer

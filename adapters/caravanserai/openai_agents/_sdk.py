@@ -126,7 +126,10 @@ def _items_once(state: RunState[Any]) -> Iterator[None]:
 
 
 def restored(agent: Agent[Any], tree: dict[str, Any], context: Any) -> Any:
-    """Return what `RunState.from_json` makes of a state, with the program's context in it."""
+    """Return what `RunState.from_json` makes of a state, with the program's context in it.
+
+    The tree stays as it is: the SDK is given a copy.
+    """
 
     async def restore() -> RunState[Any]:
         state: RunState[Any] = await RunState.from_json(agent, copy.deepcopy(tree))
