@@ -465,7 +465,8 @@ def said(head: dict[str, Any]) -> str | None:
         at = when(head["time"])
         if head.get("stopped"):
             return f"a person's answer ended the run at {at}: {head.get('error', '')}"
-        return f"the run failed at {at}: {head.get('error', '')}. Start it again to go on."
+        advice = head.get("advice", "Start it again to go on.")
+        return f"the run failed at {at}: {head.get('error', '')}. {advice}"
     finished = f"the run finished at {head['time'][11:19]} UTC."
     ignored = head.get("unanswered")
     if not isinstance(ignored, list) or not ignored:

@@ -21,7 +21,7 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from caravanserai.openai_agents import Runner
+from caravanserai.openai_agents import Runner, _answers
 
 RUN = "pay"
 TASK = "Pay the bill 7."
@@ -68,8 +68,9 @@ class Scripted(Model):
         usage = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
         return ModelResponse(output=[output], usage=usage, response_id=f"resp_{done}")
 
-    def stream_response(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **options: Any) -> Any:
+        for event in _answers.events(await self.get_response(*args, **options)):
+            yield event
 
 
 def agent_of(

@@ -75,6 +75,7 @@ def test_a_renamed_agent_is_named_and_a_migration_leads_to_it(tmp_path: Path) ->
         start(renamed(), tmp_path)
     assert '"clerk"' in str(refused.value)
     assert '"accounts"' in str(refused.value)
+    assert "rename_agent('clerk', …)" in str(refused.value)
     assert done == ["look_up 7"]
     result = start(renamed(), tmp_path, migrations=[rename_agent("clerk", "accounts")])
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agents import RunHooks
 
 from caravanserai.openai_agents._instrument import prepare
-from caravanserai.openai_agents._steps import here
+from caravanserai.openai_agents._steps import outside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from caravanserai.openai_agents._job import Job
 
 
@@ -36,46 +33,37 @@ class Following(RunHooks[Any]):
     ) -> None:
         """Write the turn that ended down."""
         await self._job.asking(agent)
-        with _outside():
+        with outside():
             await self._hooks.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """Pass on."""
-        with _outside():
+        with outside():
             await self._hooks.on_llm_end(context, agent, response)
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
         """Instrument an agent that may have been made only now."""
         prepare(agent)
-        with _outside():
+        with outside():
             await self._hooks.on_agent_start(context, agent)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         """Note that there is a final output."""
         self._job.answered = True
-        with _outside():
+        with outside():
             await self._hooks.on_agent_end(context, agent, output)
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         """Pass on."""
-        with _outside():
+        with outside():
             await self._hooks.on_handoff(context, from_agent=from_agent, to_agent=to_agent)
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Pass on."""
-        with _outside():
+        with outside():
             await self._hooks.on_tool_start(context, agent, tool)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         """Pass on."""
-        with _outside():
+        with outside():
             await self._hooks.on_tool_end(context, agent, tool, result)
-
-
-@contextmanager
-def _outside() -> Iterator[None]:
-    token = here.set(None)
-    try:
-        yield
-    finally:
-        here.reset(token)

@@ -31,7 +31,15 @@ from openai.types.responses import ResponseCompletedEvent, ResponseOutputItemDon
 
 from caravanserai.openai_agents import _answers, _notes, _sdk
 from caravanserai.openai_agents._calls import call_tool
-from caravanserai.openai_agents._steps import GUARDRAIL, HANDOFF, MODEL, Place, digest, here
+from caravanserai.openai_agents._steps import (
+    GUARDRAIL,
+    HANDOFF,
+    MODEL,
+    Place,
+    digest,
+    here,
+    outside,
+)
 from caravanserai_core import codec
 from caravanserai_core.errors import UnserialisableState
 from caravanserai_core.quoting import one_line
@@ -153,7 +161,8 @@ def instrument_model(model: Model) -> None:
             return await get_response(*args, **kwargs)
         answer = question.answer()
         if answer is None:
-            answer = await get_response(*args, **kwargs)
+            with outside():
+                answer = await get_response(*args, **kwargs)
             await question.record(answer)
         return answer
 
@@ -166,13 +175,14 @@ def instrument_model(model: Model) -> None:
                 yield event
         elif question is not None and not question.streams:
             # `Runner.run` does not stream; the SDK's streaming loop is used for its snapshots.
-            answer = await get_response(*args, **kwargs)
+            with outside():
+                answer = await get_response(*args, **kwargs)
             await question.record(answer)
             yield _answers.completed(answer)
         else:
             items: list[Any] = []
-            async with aclosing(stream_response(*args, **kwargs)) as events:  # type: ignore[type-var]
-                async for event in events:
+            async with aclosing(stream_response(*args, **kwargs)) as stream:  # type: ignore[type-var]
+                async for event in _apart(stream):
                     if isinstance(event, ResponseOutputItemDoneEvent):
                         items.append(event.item)
                     elif isinstance(event, ResponseCompletedEvent) and question is not None:
@@ -182,6 +192,17 @@ def instrument_model(model: Model) -> None:
 
     _put(model, "get_response", instrumented)
     _put(model, "stream_response", streamed)
+
+
+async def _apart(stream: Any) -> AsyncIterator[Any]:
+    """Yield what a stream yields; while it works it is in no run, and its reader is."""
+    while True:
+        with outside():
+            try:
+                event = await anext(stream)
+            except StopAsyncIteration:
+                return
+        yield event
 
 
 def _question(

@@ -224,6 +224,16 @@ def agent_of(tree: Any) -> str:
     return name_of(tree.get("name")) if isinstance(tree, dict) else ""
 
 
+def agents_in(run: Any) -> list[str]:
+    """Return the names of the agents that a run state refers to, each once, the current first."""
+    found = [agent_of(run.get("current_agent"))] if isinstance(run, dict) else []
+    for wrapper in raw_items(run):
+        if isinstance(wrapper, dict):
+            names = ("agent", "source_agent", "target_agent")
+            found += [agent_of(wrapper.get(name)) for name in names]
+    return list(dict.fromkeys(name for name in found if name))
+
+
 def raw_items(run: Any) -> list[Any]:
     """Return all items of a run, oldest first, as they are in its JSON."""
     for name in ("session_items", "generated_items") if isinstance(run, dict) else ():

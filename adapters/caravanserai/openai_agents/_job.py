@@ -38,7 +38,7 @@ from caravanserai_core.jobs import Alone
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import code, one_line, quoted
+from caravanserai_core.quoting import code, error_text, one_line, quoted
 from caravanserai_core.run import Run, open_run
 from caravanserai_core.stepping import token_slug
 from caravanserai_core.threads import in_thread, wait_for
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("caravanserai")
 
 ADAPTER = "openai-agents"
+
+_OF = "_caravanserai_run"
+"""Attribute of a run state that a result of ours gave: the run that it is of."""
 
 At = Literal["begin", "turn", "pause", "end"]
 
@@ -164,6 +167,13 @@ class Job:
         """
         before = None if self._options.again else self._known()
         handed = self._given if isinstance(self._given, RunState) else None
+        of = getattr(handed, _OF, self._run_id)
+        if of != self._run_id:
+            raise InputChanged(
+                f"the run state given is of run {one_line(of)}, and this is run "
+                f"{one_line(self._run_id)}: what is decided there counts there, once. Give it with "
+                f"run_id={one_line(of)!r}."
+            )
         if before is None:
             self._first(handed)
             return None
@@ -373,6 +383,17 @@ class Job:
             here.reset(token)
         return self._result
 
+    def mark(self, result: RunResultStreaming) -> None:
+        """Let the run states of a result tell which run they are of."""
+        to_state, run_id = result.to_state, self._run_id
+
+        def marked() -> RunState[Any]:
+            state = to_state()
+            setattr(state, _OF, run_id)
+            return state
+
+        result.to_state = marked  # type: ignore[method-assign]
+
     @contextmanager
     def guarding(self) -> Iterator[None]:
         """Count a guardrail that works; no turn is written down before all are satisfied."""
@@ -427,6 +448,11 @@ class Job:
             await wait_for(in_thread(partial(self.run.remark, text)))
 
     # ------------------------------------------------------------------ how it ends
+
+    def exhausted(self, error: Exception) -> None:
+        """Write down that the turns were used up: the same line alone would not go on."""
+        told = {"outcome": "failed", "error": quoted(error_text(error), 300)}
+        self.run.ended({**told, "advice": "Start it again with a higher max_turns to go on."})
 
     async def end(self) -> None:
         """Write down how the work ended: at a pause, with its result, or stopped on purpose."""

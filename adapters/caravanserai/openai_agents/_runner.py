@@ -6,13 +6,15 @@ import asyncio
 import contextvars
 import warnings
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agents import RunResult
+from agents import MaxTurnsExceeded, RunResult
 
 from caravanserai.openai_agents import _recorded, _sdk
 from caravanserai.openai_agents._job import Job
 from caravanserai.openai_agents._options import Options, check_options
+from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -114,22 +116,11 @@ class Runner:
         async with job.alone():
             run = await wait_for(in_thread(job.open))
             async with run:
-                recorded = await wait_for(in_thread(job.begin))
-                if recorded is not None:
-                    return _sdk.result_of(RunResult, *recorded, max_turns=max_turns)  # type: ignore[no-any-return]
-                streamed = job.stream()
-                try:
-                    async for _ in streamed.stream_events():
-                        pass
-                except asyncio.CancelledError:
-                    streamed.cancel()
-                    raise
-                except Exception:
-                    if job.escaping is not None:
-                        raise job.escaping from None
-                    raise
-                await job.end()
-                return _sdk.plain_result(streamed)
+                result = await _worked(job, max_turns)
+        # Raised out here: what is refused before any work is no failure of the run.
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     @classmethod
     def run_sync(
@@ -212,6 +203,33 @@ class Runner:
         return contextvars.copy_context().run(_streamed, job, max_turns)
 
 
+async def _worked(job: Job, max_turns: int | None) -> RunResult | Exception:
+    """Do the work of a start; returns the error that refuses it."""
+    try:
+        recorded = await wait_for(in_thread(job.begin))
+    except CaravanseraiError as error:
+        return error
+    if recorded is not None:
+        return _sdk.result_of(RunResult, *recorded, max_turns=max_turns)  # type: ignore[no-any-return]
+    streamed = job.stream()
+    job.mark(streamed)
+    try:
+        async for _ in streamed.stream_events():
+            pass
+    except asyncio.CancelledError:
+        streamed.cancel()
+        raise
+    except Exception as error:
+        if job.escaping is not None:
+            raise job.escaping from None
+        if isinstance(error, MaxTurnsExceeded):
+            await wait_for(in_thread(partial(job.exhausted, error)))
+            return error
+        raise
+    await job.end()
+    return _sdk.plain_result(streamed)
+
+
 def _loop_runs() -> bool:
     try:
         asyncio.get_running_loop()
@@ -225,6 +243,10 @@ def _streamed(job: Job, max_turns: int | None) -> RunResultStreaming:
     ending.enter()
     try:
         recorded = job.begin()
+    except BaseException:
+        ending.leave(None)  # what is refused before any work is no failure of the run
+        raise
+    try:
         if recorded is not None:
             ending.leave(None)
             return _recorded.streaming(recorded.state, recorded.output, max_turns)
@@ -284,6 +306,9 @@ class _Ending:
                     await self._job.end()
             except BaseException as error:
                 escaping = self._job.escaping
+                if isinstance(error, MaxTurnsExceeded) and not self._left:
+                    self._job.exhausted(error)
+                    self.leave(None)
                 self.leave(escaping or error)
                 if escaping is not None and isinstance(error, Exception):
                     raise escaping from None
@@ -291,6 +316,7 @@ class _Ending:
             self.leave(None)
 
         result.stream_events = followed  # type: ignore[method-assign]
+        self._job.mark(result)
         task = _sdk.task_of(result)
         if task is not None:
             task.add_done_callback(self._unread)
@@ -299,6 +325,8 @@ class _Ending:
         """The task ended; nobody may ever read the events."""
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
+            if isinstance(error, MaxTurnsExceeded):
+                return  # its events tell it; what is read last leaves the run
             self.leave(self._job.escaping or error)
 
 

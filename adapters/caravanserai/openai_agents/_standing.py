@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.openai_agents import _sdk
-from caravanserai.openai_agents._items import given_items
+from caravanserai.openai_agents._items import agents_in, given_items
 from caravanserai.openai_agents._steps import digest
 from caravanserai_core.errors import InputChanged, SchemaMismatch, UsageError
 from caravanserai_core.quoting import one_line, quoted
@@ -72,16 +72,17 @@ def why_not(run: Run, agent: Agent[Any], before: dict[str, Any], error: Exceptio
     where = (
         f"waypoint {run.waypoint} of run {one_line(run.run_id)}, written with "
         f"openai-agents {one_line(str(before.get('sdk')), 30)} and read with "
-        f"{_sdk.sdk_version()}, cannot be taken up: {one_line(str(error), 300)}."
+        f"{_sdk.sdk_version()}, cannot be taken up: {one_line(str(error), 300).rstrip('.')}."
     )
-    wanted = before["run"].get("current_agent") or {}
-    name = wanted.get("name") if isinstance(wanted, dict) else None
     known = [one.name for one in _sdk.reachable(agent)]
-    if name and name not in known:
+    gone = [name for name in agents_in(before["run"]) if name not in known]
+    if gone:
+        names = ", ".join(quoted(one, 60) for one in gone[:4])
         return (
-            f"{where} It is the turn of agent {quoted(str(name), 60)}, and the agent given "
-            f"reaches only {', '.join(quoted(one, 60) for one in known[:8])}. Give the agent "
-            "its name back, or lead the state to the new name with migrations=."
+            f"{where} It names agent {names}, and the agent given reaches only "
+            f"{', '.join(quoted(one, 60) for one in known[:8])}. Give the agent its name back, or "
+            f"lead the run to the new one: migrations=[rename_agent({gone[0]!r}, …)], from "
+            "caravanserai.openai_agents.migrations."
         )
     return f"{where} Nothing was changed. Use the version that wrote it, or a newer one."
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from caravanserai_core.run import Run
     from caravanserai_core.work import Entry
 
@@ -132,6 +135,16 @@ class Place(NamedTuple):
 
 here: ContextVar[Place | None] = ContextVar("caravanserai_openai_agents", default=None)
 """The place of the code that runs; None: in no run of ours."""
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Let code run that is no part of the run: hooks; a model, which may ask another one."""
+    token = here.set(None)
+    try:
+        yield
+    finally:
+        here.reset(token)
 
 
 def digest(*values: Any) -> str:
