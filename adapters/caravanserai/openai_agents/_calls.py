@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.openai_agents import _notes, _sdk
 from caravanserai.openai_agents._steps import here
 from caravanserai_core import codec, effects
-from caravanserai_core.errors import UnserialisableState
+from caravanserai_core.errors import CaravanseraiError, UnserialisableState
 from caravanserai_core.escaping import collected
 from caravanserai_core.questions import digest_of
 from caravanserai_core.quoting import one_line
@@ -65,7 +66,16 @@ async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], 
         token=f"{place.job.token}/{key}",
     )
     journal = place.job.journal
-    value = await effects.aonce(journal, step, call, place.job.policy(tool))
+    try:
+        value = await effects.aonce(journal, step, call, place.job.policy(tool))
+    except CaravanseraiError as error:
+        # The SDK would make an error of the tool of it.
+        place.job.escaping = place.job.escaping or error
+        raise
+    except asyncio.CancelledError:
+        place.job.calls()
+        raise
+    place.job.calls()
     return given[0] if given else value
 
 
@@ -84,5 +94,5 @@ def _kept(name: str, value: Any) -> Any:
             one_line(name, 60),
             error,
         )
-        return str(value)
+        return str.__str__(value) if isinstance(value, str) else str(value)
     return value

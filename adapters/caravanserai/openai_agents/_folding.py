@@ -1,10 +1,28 @@
-"""Run states without what they say twice: the SDK writes most items two or three times."""
+"""Run states as plain JSON, without what they say twice: the SDK writes most items several times.
+
+`RunState.to_json` leaves values of the program in its tree (an Enum that a tool returned, a tuple
+in an input), which `to_string` would turn into JSON and `from_json` refuses.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
+from caravanserai_core import codec
+from caravanserai_core.errors import UnserialisableState
+
 _SAME: Final = "same_as"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it; where it is plain JSON already, itself."""
+    try:
+        if not codec.encode(value).tagged:
+            return value
+    except UnserialisableState:
+        pass
+    return json.loads(json.dumps(value, default=str))
 
 
 def folded(run: dict[str, Any]) -> dict[str, Any]:

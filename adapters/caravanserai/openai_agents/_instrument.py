@@ -212,22 +212,25 @@ def _question(
     if place is None or (not place.path and not place.job.asks):
         return None
     given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+    offered = set()
     for tool in given.get("tools") or ():
         prepare_tool(tool)
+        offered.add(tool.name)
     for handoff in given.get("handoffs") or ():
         _instrument_handoff(handoff)
+        offered.add(handoff.tool_name)
     asked = digest(given.get("system_instructions"), given.get("input"))
     if place.ordered:
-        return _Question(place, f"{place.path}#{place.asked + 1}", asked)
+        return _Question(place, f"{place.path}#{place.asked + 1}", asked, offered)
     times = place.steps.next_seen(f"{place.path}@{asked}")
-    return _Question(place, f"{place.path}@{asked}#{times}", asked)
+    return _Question(place, f"{place.path}@{asked}#{times}", asked, offered)
 
 
 class _Question:
     """One call of a model at its place in a run."""
 
-    def __init__(self, place: Place, key: str, asked: str) -> None:
-        self._place, self._key, self._digest = place, key, asked
+    def __init__(self, place: Place, key: str, asked: str, offered: set[str]) -> None:
+        self._place, self._key, self._digest, self._offered = place, key, asked, offered
 
     @property
     def streams(self) -> bool:
@@ -237,7 +240,7 @@ class _Question:
     def answer(self) -> ModelResponse | None:
         """Return the recorded answer."""
         entry = self._place.steps.recorded(MODEL, self._key)
-        if entry is None:
+        if entry is None or "output" not in entry.data:
             return None
         if entry.meta.get("asked") != self._digest:
             self._place.job.changed(entry.meta.get("agent"))
@@ -251,6 +254,9 @@ class _Question:
         meta = {"path": self._place.path, "n": self._place.asked + 1, "asked": self._digest}
         if agent:
             meta["agent"] = agent
+        called = (i.get("name") for i in data["output"] if i.get("type") == "function_call")
+        if invented := sorted({name for name in called if name and name not in self._offered}):
+            meta["invented"] = invented
         say = _notes.answered(agent or "an agent inside of a tool", data)
         await self._place.steps.record(MODEL, self._key, data, say=say, meta=meta)
         self._answered()
@@ -258,7 +264,7 @@ class _Question:
     def _answered(self) -> None:
         self._place.steps.counts[self._place.path] += 1
         if not self._place.path:
-            self._place.job.asks = False
+            self._place.job.answered_with(self._key)
 
 
 _ARGUMENTS: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ import agents
 from agents import RunConfig, RunState, UserError
 
 from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk
-from caravanserai.openai_agents._folding import folded, unfolded
+from caravanserai.openai_agents._folding import folded, plain, unfolded
 from caravanserai.openai_agents._following import Following
 from caravanserai.openai_agents._instrument import (
     instrument_model,
@@ -57,6 +57,8 @@ _log = logging.getLogger("caravanserai")
 
 ADAPTER = "openai-agents"
 
+_VOID = "The SDK could make nothing of this answer: the next start asks the model again."
+
 _OF = "_caravanserai_run"
 """Attribute of a run state that a result of ours gave: the run that it is of."""
 
@@ -64,15 +66,17 @@ At = Literal["begin", "turn", "pause", "end"]
 
 
 class Recorded(NamedTuple):
-    """The end of a run that is finished.
+    """Where a run stands that has nothing to do: it is finished, or waits for a person.
 
     Attributes:
         state: its last state.
-        output: its final output.
+        output: its final output, or None.
+        again: returns that state anew, for each who asks.
     """
 
     state: RunState[Any]
     output: Any
+    again: Callable[[], RunState[Any]]
 
 
 class Job:
@@ -122,6 +126,7 @@ class Job:
         self._output: dict[str, Any] = {}
         self._agents: dict[str, str] = {}
         self._changed: dict[str, str] = {}
+        self._last, self._called = "", False
         self._guards = 0
         self._guarded: asyncio.Event | None = None
         self._tripped = False
@@ -158,13 +163,14 @@ class Job:
     # ------------------------------------------------------------------ where it is
 
     def begin(self) -> Recorded | None:
-        """Find out where the run stands; returns its end where it is finished.
+        """Find out where the run stands; returns that where there is nothing to do.
 
         Raises:
             InputChanged: it was begun with another input.
             WaitingForPerson: it has to be said first whether a tool's call happened.
             SchemaMismatch: the agents given cannot take its state up.
         """
+        self._warn_of_policies()
         before = None if self._options.again else self._known()
         handed = self._given if isinstance(self._given, RunState) else None
         of = getattr(handed, _OF, self._run_id)
@@ -202,6 +208,11 @@ class Job:
         if state is not None:
             decided = self.journal.turns.do(lambda: _approvals.decide(self.journal, state))
             self._moved = bool(decided) or handed is not None
+            if before["at"] == "pause" and not self._moved and not self._resumed:
+                # A fork has the pause, and nobody asked in it yet.
+                items = state.get_interruptions()
+                self.journal.turns.do(lambda: _approvals.ask(self.journal, items))
+                return self._recorded(before, state, None)
         return None
 
     def _began_after(self, seq: int) -> bool:
@@ -243,7 +254,7 @@ class Job:
     ) -> dict[str, Any]:
         tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "counts": counts}
         tree["instructions"] = _sdk.instructions(self._agent)
-        tree["run"] = None if run is None else folded(run)
+        tree["run"] = None if run is None else folded(plain(run))
         if self._session is not None:
             tree["added"] = self._session.adds
         elif self._before is not None and "added" in self._before:
@@ -272,7 +283,15 @@ class Job:
         output = before["output"] if "output" in before else _recorded.output_again(state)
         if not self.journal.turns.do(lambda: self.journal.outcome):
             self._record_end(before)  # killed in front of this record
-        return Recorded(state, output)
+        return self._recorded(before, state, output)
+
+    def _recorded(self, before: dict[str, Any], state: RunState[Any], output: Any) -> Recorded:
+        def again() -> RunState[Any]:
+            state = self._restored(before)
+            setattr(state, _OF, self._run_id)
+            return state
+
+        return Recorded(state, output, again)
 
     def _restored(self, before: dict[str, Any]) -> RunState[Any]:
         tree = unfolded(before["run"])
@@ -321,6 +340,20 @@ class Job:
             chosen = chosen.get(name)
         return chosen or ("ask" if "ask" in found else "rerun")
 
+    def _warn_of_policies(self) -> None:
+        """Say which names in `on_uncertain=` are of no tool that there is."""
+        chosen = self._options.on_uncertain
+        agents_ = _sdk.reachable(self._agent)
+        if not isinstance(chosen, Mapping) or any(agent.mcp_servers for agent in agents_):
+            return
+        names = {tool.name for agent in agents_ for tool in agent.tools}
+        for name in chosen.keys() - names:
+            _log.warning(
+                "run %s: on_uncertain= names the tool %s, and no agent has one of that name",
+                one_line(self._run_id),
+                one_line(str(name), 60),
+            )
+
     def enter(self, path: str, agent: Agent[Any] | None) -> None:
         """Note which agent works inside of a call."""
         if agent is not None:
@@ -329,6 +362,22 @@ class Job:
     def agent_at(self, path: str) -> str:
         """Return the name of the agent that works at a path, "" where none is known."""
         return self._agents.get(path, "")
+
+    def answered_with(self, key: str) -> None:
+        """Note that a model of the run itself has answered, under which key."""
+        self.asks, self._last, self._called = False, key, False
+
+    def calls(self) -> None:
+        """Note that a tool did its work, or may have."""
+        self._called = True
+
+    async def misbehaved(self) -> None:
+        """Let the next start ask again where the SDK can make nothing of the newest answer.
+
+        Not where a tool of it did its work: that would be done a second time.
+        """
+        if self._last and not self._called:
+            await self.steps.record(MODEL, self._last, {"void": True}, say=_VOID)
 
     def changed(self, agent: object) -> None:
         """Note that a recorded answer was to another question than is asked now."""
@@ -477,7 +526,7 @@ class Job:
             await self._waypoint("pause", run, _notes.paused)
 
     async def _finish(self, run: dict[str, Any], output: Any) -> None:
-        answers = [entry.data for entry in self.steps.of(MODEL)]
+        answers = [one.data for one in self.steps.of(MODEL) if "output" in one.data]
         before = self._before
         assert before is not None, "a run ends before it has begun"
         self._output = {}

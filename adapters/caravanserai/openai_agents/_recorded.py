@@ -1,4 +1,4 @@
-"""The result of a finished run, as it was; no model is asked."""
+"""The result of a run that is finished or waits for a person, as it was; no model is asked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from agents import (
     MessageOutputItem,
     RawResponsesStreamEvent,
     RunItemStreamEvent,
+    RunResult,
     RunResultStreaming,
 )
 from agents.agent_output import AgentOutputSchemaBase
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from agents import Agent, RunState
+
+    from caravanserai.openai_agents._job import Recorded
 
 
 def output_again(state: RunState[Any]) -> Any:
@@ -41,15 +44,24 @@ def _schema(agent: Agent[Any] | None) -> AgentOutputSchemaBase | None:
     return kind if isinstance(kind, AgentOutputSchemaBase) else AgentOutputSchema(kind)
 
 
-def streaming(state: RunState[Any], output: Any, max_turns: int | None) -> RunResultStreaming:
-    """Return a finished run as a streamed one, whose events tell its last answer."""
+def plain(recorded: Recorded, max_turns: int | None) -> RunResult:
+    """Return where a run stands as `Runner.run` gives it."""
+    result: RunResult = _sdk.result_of(
+        RunResult, recorded.state, recorded.output, max_turns=max_turns
+    )
+    result.to_state = recorded.again  # type: ignore[method-assign]
+    return result
+
+
+def streaming(recorded: Recorded, max_turns: int | None) -> RunResultStreaming:
+    """Return where a run stands as a streamed run, whose events tell its last answer."""
     result: RunResultStreaming = _sdk.result_of(
-        RunResultStreaming, state, output, max_turns=max_turns
+        RunResultStreaming, recorded.state, recorded.output, max_turns=max_turns
     )
 
     async def stream_events() -> AsyncIterator[Any]:
         yield AgentUpdatedStreamEvent(new_agent=result.current_agent)
-        if result.raw_responses:
+        if result.raw_responses and not result.interruptions:
             for event in _answers.events(result.raw_responses[-1]):
                 yield RawResponsesStreamEvent(data=event)
         last = result.new_items[-1] if result.new_items else None
@@ -57,4 +69,5 @@ def streaming(state: RunState[Any], output: Any, max_turns: int | None) -> RunRe
             yield RunItemStreamEvent(name="message_output_created", item=last)
 
     result.stream_events = stream_events  # type: ignore[method-assign]
+    result.to_state = recorded.again  # type: ignore[method-assign]
     return result

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agents import MaxTurnsExceeded, RunResult
+from agents import MaxTurnsExceeded, ModelBehaviorError, RunResult
 
 from caravanserai.openai_agents import _recorded, _sdk
 from caravanserai.openai_agents._job import Job
@@ -210,7 +210,7 @@ async def _worked(job: Job, max_turns: int | None) -> RunResult | Exception:
     except CaravanseraiError as error:
         return error
     if recorded is not None:
-        return _sdk.result_of(RunResult, *recorded, max_turns=max_turns)  # type: ignore[no-any-return]
+        return _recorded.plain(recorded, max_turns)
     streamed = job.stream()
     job.mark(streamed)
     try:
@@ -225,6 +225,8 @@ async def _worked(job: Job, max_turns: int | None) -> RunResult | Exception:
         if isinstance(error, MaxTurnsExceeded):
             await wait_for(in_thread(partial(job.exhausted, error)))
             return error
+        if isinstance(error, ModelBehaviorError):
+            await job.misbehaved()
         raise
     await job.end()
     return _sdk.plain_result(streamed)
@@ -249,7 +251,7 @@ def _streamed(job: Job, max_turns: int | None) -> RunResultStreaming:
     try:
         if recorded is not None:
             ending.leave(None)
-            return _recorded.streaming(recorded.state, recorded.output, max_turns)
+            return _recorded.streaming(recorded, max_turns)
         result = job.stream()
     except BaseException as error:
         ending.leave(error)
@@ -309,6 +311,8 @@ class _Ending:
                 if isinstance(error, MaxTurnsExceeded) and not self._left:
                     self._job.exhausted(error)
                     self.leave(None)
+                if isinstance(error, ModelBehaviorError) and not self._left:
+                    await self._job.misbehaved()
                 self.leave(escaping or error)
                 if escaping is not None and isinstance(error, Exception):
                     raise escaping from None
@@ -325,7 +329,7 @@ class _Ending:
         """The task ended; nobody may ever read the events."""
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
-            if isinstance(error, MaxTurnsExceeded):
+            if isinstance(error, (MaxTurnsExceeded, ModelBehaviorError)):
                 return  # its events tell it; what is read last leaves the run
             self.leave(self._job.escaping or error)
 

@@ -227,7 +227,7 @@ def rejection(state: RunState[Any], item: Any) -> str | None:
 
 
 def result_of(cls: type[Any], state: RunState[Any], output: Any, *, max_turns: int | None) -> Any:
-    """Return the result of a finished run from its last state; the SDK has no way to.
+    """Return the result of a run that has ended or waits, from its state; the SDK has no way to.
 
     Args:
         cls: `RunResult` or `RunResultStreaming`.
@@ -253,6 +253,7 @@ def result_of(cls: type[Any], state: RunState[Any], output: Any, *, max_turns: i
         "_previous_response_id": state._previous_response_id,
         "_auto_previous_response_id": state._auto_previous_response_id,
         "_last_processed_response": state._last_processed_response,
+        "interruptions": list(state.get_interruptions()),
     }
     if cls is RunResult:
         values |= {"_last_agent": agent, "_current_turn": state._current_turn}

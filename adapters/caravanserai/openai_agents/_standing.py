@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.openai_agents import _sdk
-from caravanserai.openai_agents._items import agents_in, given_items
+from caravanserai.openai_agents._folding import plain
+from caravanserai.openai_agents._items import agents_in
 from caravanserai.openai_agents._steps import digest
 from caravanserai_core.errors import InputChanged, SchemaMismatch, UsageError
 from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.words import value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,16 +23,18 @@ if TYPE_CHECKING:
 
 def plain_input(given: Any) -> Any:
     """Return an input as it is kept: a text, or a list of plain items."""
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, (list, tuple)):
+    if not isinstance(given, (str, list, tuple)):
         raise UsageError(
             f"an input is a text, a list of items or a RunState, not {type(given).__name__}"
         )
-    return [
-        item.model_dump(mode="json", exclude_unset=True) if hasattr(item, "model_dump") else item
-        for item in given
-    ]
+    if isinstance(given, str):
+        return given if type(given) is str else plain(given)
+    return plain([_dumped(item) for item in given])
+
+
+def _dumped(item: Any) -> Any:
+    dump = getattr(item, "model_dump", None)
+    return dump(mode="json", exclude_unset=True) if callable(dump) else item
 
 
 def check_input(run_id: str, before: Any, given: Any) -> None:
@@ -47,17 +51,21 @@ def check_input(run_id: str, before: Any, given: Any) -> None:
     now = plain_input(given)
     if digest(now) != digest(before):
         raise InputChanged(
-            f"run {one_line(run_id)} was begun with {_shown(before)} and is now given "
-            f"{_shown(now)}. Start it with the recorded input, use another run_id, or begin anew "
-            "with again=True."
+            f"run {one_line(run_id)} was begun with {_shown(before, now)} and is now given "
+            f"{_shown(now, before)}. Start it with the recorded input, use another run_id, or "
+            "begin anew with again=True."
         )
 
 
-def _shown(given: Any) -> str:
+def _shown(given: Any, other: Any) -> str:
+    """Show an input; of two lists the first item that differs."""
     if isinstance(given, str):
         return quoted(given, 200)
-    texts = [quoted(item.text, 120) for item in given_items(given)[-3:]]
-    return f"{len(given)} items that end with {', '.join(texts)}" if texts else "no items"
+    others = other if isinstance(other, list) else []
+    for place, item in enumerate(given):
+        if place >= len(others) or digest(item) != digest(others[place]):
+            return f"{len(given)} items, of which number {place + 1} is {value_text(item)}"
+    return f"{len(given)} items" if given else "no items"
 
 
 def why_not(run: Run, agent: Agent[Any], before: dict[str, Any], error: Exception) -> str:
@@ -104,9 +112,11 @@ def check_tools(run: Run, agent: Agent[Any], answers: Iterable[Entry]) -> None:
     for entry in answers:
         if entry.meta.get("path"):
             continue
-        for item in entry.data["output"]:
+        for item in entry.data.get("output", ()):
             name = item.get("name")
-            if item.get("type") == "function_call" and name not in names:
+            invented = entry.meta.get("invented", ())  # what the SDK does about it is its own
+            gone = name not in names and name not in invented
+            if item.get("type") == "function_call" and gone:
                 raise SchemaMismatch(
                     f"run {one_line(run.run_id)}: the model of {quoted(agent.name, 60)} "
                     f"called tool {quoted(str(name), 60)} before the process ended, and the "

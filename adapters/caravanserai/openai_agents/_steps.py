@@ -149,7 +149,10 @@ def outside() -> Iterator[None]:
 
 def digest(*values: Any) -> str:
     """Return a digest of plain values, to compare them."""
-    data = orjson.dumps(values, default=_plainly, option=orjson.OPT_SORT_KEYS)
+    try:
+        data = orjson.dumps(values, default=_plainly, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # half of a surrogate pair, an int of more than 64 bits, keys of two types
+        data = repr(values).encode("utf-8", "surrogatepass")
     return hashlib.sha256(data).hexdigest()[:16]
 
 
