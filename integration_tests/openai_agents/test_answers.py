@@ -18,8 +18,8 @@ from openai.types.responses import (
 )
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
-from caravanserai.openai_agents import Runner, _answers
-from integration_tests.openai_agents.paused import QUIET, says
+from caravanserai.openai_agents import Runner, _answers, _sdk
+from integration_tests.openai_agents.paused import QUIET, agent_of, model_of, says, start
 from integration_tests.openai_agents.test_versions import Stopping, Stops
 
 ITEMS: dict[str, Any] = {
@@ -209,3 +209,20 @@ def test_a_request_whose_provider_counts_no_tokens_is_counted_again() -> None:
 
     assert last.response.usage is None
     assert _answers.of_event(last.response, []).usage.requests == 1
+
+
+def test_a_run_state_is_what_the_sdk_writes_without_the_context(tmp_path: Path) -> None:
+    """Each item is turned into JSON once and not for each list; nothing of it may differ."""
+    agent = agent_of(model_of(), lambda _: None)
+    result = start(agent, tmp_path, context={"key": "of the program"})
+    state = result.to_state()
+    whole = state.to_json()
+
+    ours = _sdk.state_json(state)
+
+    whole["context"]["context"] = ours["context"]["context"]
+    whole["context"]["context_meta"] = ours["context"].get("context_meta")
+    ours["context"].setdefault("context_meta", None)
+    assert ours == whole
+    assert "of the program" not in str(ours)
+    assert len(ours["generated_items"]) == 4
