@@ -199,11 +199,14 @@ class Pipeline:
         """Call a function of `questions` or `effects` with the run's journal, in its turn."""
         return self._journal.turns.do(lambda: work(self._journal))  # type: ignore[no-any-return]
 
-    def behind_entries(self, work: Callable[[Journal], Any]) -> Queued:
+    def behind_entries(
+        self, work: Callable[[Journal], Any], first: Callable[[Journal], Any] | None = None
+    ) -> Queued:
         """Queue such a call; the entries that wait are written before it, durable with it.
 
         Args:
             work: called in its turn; it writes a durable record, or what waits is not durable.
+            first: called before anything is written; where it raises, nothing is.
         """
 
         def write(pieces: list[Piece]) -> None:
@@ -211,6 +214,8 @@ class Pipeline:
                 self._journal.add_pieces(pieces, sync=False)
 
         def done() -> Any:
+            if first is not None:
+                first(self._journal)
             self._with_pieces(write)
             return work(self._journal)
 

@@ -300,7 +300,8 @@ def _answered(journal: Journal, question: Wanted, default: object) -> Question:
                     f"{expires[:19]}+00:00. An answer still counts; or ask with a default.",
                     question=found.id,
                 )
-            record_answer(journal, default, question=found.id, by="default")
+            # It may be none of the options: no person gave it.
+            record_answer(journal, default, question=found.id, by="default", checked=False)
             return journal.ledger.questions[found.id]
     raise waiting(journal)
 

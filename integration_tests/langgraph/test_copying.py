@@ -17,13 +17,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import MessagesState
 from langgraph.types import Command, Send, interrupt
 
+from caravanserai import answer
 from caravanserai.langgraph import WaypointSaver, copy_thread
 from caravanserai_core import history, list_runs
 from caravanserai_core.copying import Copied, copy_runs
 from caravanserai_core.errors import RunNotFound, UnserialisableState, UsageError
 from caravanserai_core.stores import FileStore
 from caravanserai_core.verify import verify
-from integration_tests.langgraph.graphs import config, graph_of, says
+from integration_tests.langgraph.graphs import builder_of, config, graph_of, says
 
 calls: list[str] = []
 failing = False
@@ -298,3 +299,29 @@ def test_the_command_line_reads_the_file_and_leaves_it(database: Path, tmp_path:
     assert Copied("x", 1).error is None
     latest = (tmp_path / "store/paused/latest.md").read_text()
     assert "Waiting for a person" in latest
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "exit"])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("by_file", [True, False], ids=["file", "python"])
+def test_what_a_subgraph_asks_is_one_question(
+    tmp_path: Path, mode: Any, depth: int, by_file: bool
+) -> None:
+    """The tasks around the one that asks hold its question too, and ask nothing themselves."""
+    builder = builder_of({"asks": asks})
+    for _ in range(depth):
+        builder = builder_of({"inner": builder.compile()})
+    path, store = tmp_path / "threads.db", tmp_path / "store"
+    with SqliteSaver.from_conn_string(str(path)) as theirs:
+        graph = builder.compile(checkpointer=theirs)
+        graph.invoke({"log": ["given"]}, config("t"), durability=mode)
+        if not by_file:
+            copy_thread(theirs, "t", store)
+    if by_file:
+        assert [one.error for one in copy_runs(url(path), store)] == [None]
+
+    assert answer("t", "yes", store=store) == "q1"
+    graph = builder.compile(checkpointer=WaypointSaver(store))
+    result = graph.invoke(None, config("t"), durability="sync")
+    assert "__interrupt__" not in result
+    assert result["log"][-1] == "answer yes"

@@ -306,6 +306,14 @@ def test_a_question_that_nobody_answers_in_time() -> None:
     assert asked("Then?", expires=later, default="no")[-1] == "q3"
 
 
+def test_a_default_may_be_none_of_the_options() -> None:
+    """So a program can tell that nobody decided from what a person may say."""
+    soon = timedelta(milliseconds=1)
+    assert asked("Go?", options=["yes", "no"], expires=soon, default="nobody") == ("q1",)
+    time.sleep(0.01)
+    assert asked("Go?", options=["yes", "no"], expires=soon, default="nobody") == "nobody"
+
+
 def test_the_end_takes_back_what_is_open() -> None:
     """A finished run waits for nobody."""
     asked()

@@ -16,6 +16,7 @@ from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from caravanserai.langgraph._asked import ANSWERED, ASKED
+from caravanserai.langgraph._checking import is_inside
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._notes import PLACES
 from caravanserai.langgraph._saver import WaypointSaver
@@ -109,8 +110,7 @@ def copy_thread(
     number = saver.schema.number if isinstance(saver, WaypointSaver) else None
     copied = WaypointSaver(staging, schema=number)
     try:
-        for item in found:
-            _put(copied, item, paths)
+        _put_all(copied, found, paths)
         _compare(found, list(copied.list({"configurable": {"thread_id": thread_id}})))
         return copy_run(staging, run_id, target, run_id)
     finally:
@@ -155,7 +155,27 @@ def _watched() -> Iterator[list[str]]:
         unregister()
 
 
-def _put(saver: WaypointSaver, item: CheckpointTuple, paths: Paths | None) -> None:
+def _put_all(saver: WaypointSaver, found: list[CheckpointTuple], paths: Paths | None) -> None:
+    """Put checkpoints, and what their tasks wrote, in the order in which it was written.
+
+    A task that holds a subgraph writes when that has: so what is asked inside is asked there.
+    """
+    behind: dict[str, CheckpointTuple] = {}
+
+    def write(ns: str) -> None:
+        inner = [lane for lane in behind if is_inside(lane, ns)]
+        for lane in sorted(inner, key=lambda lane: -lane.count("|") - bool(lane)):
+            _put_writes(saver, behind.pop(lane), paths)
+
+    for item in found:
+        ns = _place(item)["checkpoint_ns"]
+        write(ns)
+        _put(saver, item)
+        behind[ns] = item
+    write("")
+
+
+def _put(saver: WaypointSaver, item: CheckpointTuple) -> None:
     place = _place(item)
     thread = saver.thread(run_of(place["thread_id"]))
     parent = _parent(item)
@@ -163,6 +183,10 @@ def _put(saver: WaypointSaver, item: CheckpointTuple, paths: Paths | None) -> No
         thread.branch(place["checkpoint_ns"], parent)  # whichever it goes on from is meant
     at: Any = {"configurable": {**place, "checkpoint_id": parent}}
     saver.put(at, item.checkpoint, item.metadata, item.checkpoint["channel_versions"])
+
+
+def _put_writes(saver: WaypointSaver, item: CheckpointTuple, paths: Paths | None) -> None:
+    place = _place(item)
     config: Any = {"configurable": place}
     path_of = paths(*place.values()) if paths is not None and item.pending_writes else {}
     # Those of LangGraph's own have places of their own and come one by one; the rest are counted.

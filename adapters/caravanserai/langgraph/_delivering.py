@@ -172,6 +172,12 @@ class Delivery:
             question: the question.
             inner: the newest checkpoint of its namespace, where that is another one.
         """
+        value = core.value_of(question)[0]
+        # Another one that came later was refused.
+        self.writes = [
+            w._replace(value=value) if w.task == NULL_TASK and w.channel == ANSWERED else w
+            for w in self.writes
+        ]
         used = question.state != "answered"
         if not used:
             meta = meta_of(question)

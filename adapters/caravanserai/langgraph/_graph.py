@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
+from caravanserai.langgraph._answering import Answering, names_questions
 from caravanserai.langgraph._checking import parts_of
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._inputs import differing, digest_of
@@ -18,7 +18,6 @@ from caravanserai.langgraph._notes import untold, upcoming
 from caravanserai.langgraph._pausing import Pause
 from caravanserai.langgraph._rounds import Rounds
 from caravanserai.langgraph._saver import WaypointSaver
-from caravanserai.langgraph._words import value_text
 from caravanserai_core import codec
 from caravanserai_core.errors import (
     CaravanseraiError,
@@ -27,7 +26,6 @@ from caravanserai_core.errors import (
     UsageError,
 )
 from caravanserai_core.ownership import asked_for
-from caravanserai_core.questions import value_of
 from caravanserai_core.quoting import one_line, quoted
 
 if TYPE_CHECKING:
@@ -36,17 +34,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.types import Interrupt, StateSnapshot
+    from langgraph.types import StateSnapshot
 
     from caravanserai.langgraph._checking import Checks
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph.migrations import Step
     from caravanserai_core.jobs import Alone
-    from caravanserai_core.ledger import Question
     from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
-
-_QUESTION: Final = re.compile("[0-9a-f]{32}")
 
 
 class _Start(NamedTuple):
@@ -148,8 +143,8 @@ class ResumableGraph:
 
         Args:
             input: what the job is given; the same in each start. None and a `Command` go on. An
-                answer, `Command(resume=…)`, is on disk before the node that asked sees it; where
-                nothing is asked, it was used before a crash, and counts as None.
+                answer, `Command(resume=…)`, is on disk before the node that asked sees it; one that
+                was used before a crash counts as None.
             config: as in LangGraph; its thread_id, if any, is the run_id.
             again: begin anew, with any input; what was recorded stays in the history.
             options: as in LangGraph; `durability` is "sync" unless it is given.
@@ -158,7 +153,9 @@ class ResumableGraph:
             What LangGraph returns; for a finished job what it returned then.
 
         Raises:
-            InputChanged: the job was begun with another input; both are shown.
+            InputChanged: the job was begun with another input, or what it asked has another answer;
+                both are shown.
+            UsageError: an answer is by the id of an interrupt that the job does not wait for.
             RunBusy: another living process works on the job.
         """
         config = self._config(config)
@@ -302,7 +299,10 @@ class ResumableGraph:
                 return _Start(value, None)
             asked = self._state(config).interrupts
             said = value.resume if isinstance(value, Command) else None
-            if not asked or (said is not None and self._answered(asked, said) is None):
+            if not asked and said is not None:
+                self._answers().check_used(said)
+                return _Start(_without_answer(value), None)
+            if not asked or (said is not None and self._answers().take(asked, said) is None):
                 return _Start(value, None)
             self._saver.thread(self.run_id).people.expect(asked)
             return _Start(_without_answer(value), None)
@@ -328,13 +328,15 @@ class ResumableGraph:
             said, more = value.resume, _without_answer(value) is not None
             if more and said is None:
                 return _Start(value, call)
-            if isinstance(said, dict) and _names_questions(said):
+            if names_questions(said):
                 # They may have been asked before nodes got other names.
                 said = {loaded.questions.get(key, key): answer for key, answer in said.items()}
                 value = replace(value, resume=said)
         state = self._state(config)
-        if more and not state.interrupts:
-            return _Start(value, call)
+        if not state.interrupts:
+            self._answers().check_used(said)
+            if more:
+                return _Start(_without_answer(value), call)
         if not state.tasks:
             self._refuse_other_graph(loaded)
             outcome = thread.run.outcome
@@ -347,7 +349,7 @@ class ResumableGraph:
             # An answer where nothing is asked was given before a crash, and used: were it given
             # to LangGraph again, it would be the answer to whatever is asked next.
             return _Start(None, call)
-        answered = self._answered(asked, said)
+        answered = self._answers().take(asked, said)
         if answered is None:
             return _Start(value, call)  # LangGraph says what is wrong with it
         if not answered and not more:
@@ -355,47 +357,8 @@ class ResumableGraph:
         thread.people.expect(asked)
         return _Start(_without_answer(value), call)
 
-    def _answered(self, asked: Sequence[Interrupt], said: Any) -> bool | None:
-        """Record an answer before the node sees it; say whether anything asked has one now.
-
-        Returns:
-            None where it cannot be told which question is answered.
-
-        Raises:
-            InputChanged: it is another answer than the one that is recorded.
-        """
-        people = self._saver.thread(self.run_id).people
-        known = people.of(asked)
-        if len(known) < len(asked):
-            people.ask_again(asked, self._saver.schema)
-            known = people.of(asked)
-        given = [name for name, question in known.items() if question.answer is not None]
-        opened = [name for name in known if name not in given]
-        if said is None:
-            return bool(given)
-        if _names_questions(said):
-            for name, answer in said.items():
-                if name in opened:
-                    people.answer(known[name].id, answer)
-                elif name in given:
-                    self._refuse_other(known[name], answer)
-            return bool(given) or any(name in opened for name in said)
-        if len(opened) > 1:
-            return None
-        if opened:
-            people.answer(known[opened[0]].id, said)
-        elif len(given) == 1:
-            self._refuse_other(known[given[0]], said)
-        return True
-
-    def _refuse_other(self, question: Question, said: Any) -> None:
-        before = value_of(question)[0]
-        if not _same(said, before):
-            raise InputChanged(
-                f"run {one_line(self.run_id)} was answered already, with {value_text(before)}, and "
-                f"is now answered {value_text(said)}. The first answer stands: start the job as "
-                "before."
-            )
+    def _answers(self) -> Answering:
+        return Answering(self._saver.thread(self.run_id), self._saver.schema)
 
     def _newest(self) -> Loaded | None:
         return self._saver.thread(self.run_id).newest("", self._saver.schema)
@@ -437,15 +400,21 @@ class ResumableGraph:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Record that the work raised, so that lists say so."""
+        """Record that the work raised, so that lists say so.
+
+        A call that LangGraph refuses before any node begins leaves a job that waits as it was.
+        """
+        run = self._saver.thread(self.run_id).run
+        before, waits = run.journal.tail, bool(run.pending.questions)
         try:
             yield
         except Exception as error:
-            if not isinstance(error, CaravanseraiError):
+            refused = waits and run.journal.tail == before
+            if not refused and not isinstance(error, CaravanseraiError):
                 # What the work raised matters more than that this could not be told or written.
                 with suppress(Exception):
                     text = f"{type(error).__name__}: {error}".removesuffix(": ")
-                    self._saver.thread(self.run_id).run.fail(quoted(text, 300))
+                    run.fail(quoted(text, 300))
             raise
 
     def _ended(self, start: _Start, config: RunnableConfig) -> None:
@@ -460,12 +429,3 @@ def _without_answer(value: Any) -> Any:
     """Return what else a `Command` is for, or None; its answer is recorded by itself."""
     more = isinstance(value, Command) and (value.update is not None or bool(value.goto))
     return replace(value, resume=None) if more else None
-
-
-def _same(answer: Any, other: Any) -> bool:
-    return codec.encode(answer) == codec.encode(other)
-
-
-def _names_questions(answer: Any) -> bool:
-    """Say whether an answer is a dict by the ids of questions, as LangGraph sees it."""
-    return isinstance(answer, dict) and all(_QUESTION.fullmatch(str(key)) for key in answer)

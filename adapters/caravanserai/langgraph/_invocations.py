@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 
+    from caravanserai.langgraph._refusing import Late
+
 NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 """The task of writes that no node made: answers and updates of a `Command`."""
 
@@ -48,6 +50,51 @@ _LONGEST_HOLD: Final = 1.0
 """Seconds that the event loop is held back for it: a slow disk slows a graph, and stops none."""
 
 
+class Answer:
+    """The answer of a `Command`, from when LangGraph has it to when it is recorded, or refused.
+
+    Until then what tasks write is kept back: they may have done it with this answer.
+    """
+
+    def __init__(self) -> None:
+        self._settled = threading.Event()
+        self._error: BaseException | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is recorded, or refused."""
+        return self._settled.is_set()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record it in this block."""
+        try:
+            with self.refusing():
+                yield
+        finally:
+            self._settled.set()
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Note at once that it was not recorded: what is next in the queue may come of it."""
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def settle(self) -> None:
+        """Wait until it is recorded, then see to it that it was not refused."""
+        if not self._settled.wait(_LONGEST_WAIT):
+            self._settled.set()  # it does not come, and nothing waits for it a second time
+        self.check()
+
+    def check(self) -> None:
+        """Raise what it was refused with: nothing is kept that came of it."""
+        if self._error is not None:
+            raise self._error
+
+
 class Invocation:
     """One call of a graph: from its first `get_tuple` to its end, which nobody tells.
 
@@ -64,6 +111,8 @@ class Invocation:
             `max_concurrency`: asynchronous tasks and `put`s share its slots, so that the `put`
             would come after the next step, with what that has changed.
         error: the first `put` that failed; nothing is written after it.
+        late: what its `Command`, if it has one, is refused for.
+        answer: the answer that it, or what it is inside of, came with; None: none that is known.
     """
 
     def __init__(
@@ -81,6 +130,8 @@ class Invocation:
         self.null_writes = False
         self.ambiguous = False
         self.error: BaseException | None = None
+        self.late: Late | None = None
+        self.answer: Answer | None = None
         self._behind = 0
         self._caught_up = threading.Condition()
 
@@ -99,6 +150,11 @@ class Invocation:
         """Wait while the disk is far behind: LangGraph never does, and would fill the memory."""
         with self._caught_up:
             self._caught_up.wait_for(lambda: self._behind < _MOST_BEHIND, _LONGEST_HOLD)
+
+    def expect_answer(self) -> None:
+        """Take note that an answer is on its way, before any task could have it."""
+        if self.answer is None and self.mode != "exit":  # there it comes at the end, if at all
+            self.answer = Answer()
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error of a `put`: LangGraph may swallow it."""

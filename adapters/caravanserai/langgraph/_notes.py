@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai.langgraph._invocations import NULL_TASK
 from caravanserai.langgraph._words import (
     given_text,
     message_text,
@@ -49,6 +50,9 @@ _MOST_NODES: Final = 12
 _PULL: Final = re.compile(r"~?__pregel_pull, (.+)", re.DOTALL)
 _PUSH: Final = re.compile(r"~?__pregel_push, (\d{10})(?:, |$)")
 _CALL: Final = re.compile(r"~?__pregel_push, ~?")
+
+_QUESTION: Final = re.compile(r"q\d+")
+"""The name of an answer's line: its question."""
 
 # Channels of LangGraph itself; what is written there is no news of the run.
 _OWN: Final = ("branch:to:", "join:", "__")
@@ -91,6 +95,7 @@ class Step(NamedTuple):
         ns: checkpoint namespace; "" where it is not of a subgraph.
         taken_up: the checkpoint before was written by another process, and its nodes run now.
         branch: number of the waypoint that it goes on from, where that is not the newest; else 0.
+        ran: how many tasks led here; the other lines tell what people answered.
     """
 
     source: str
@@ -102,6 +107,7 @@ class Step(NamedTuple):
     ns: str = ""
     taken_up: bool = False
     branch: int = 0
+    ran: int = 0
 
 
 def untold(tell: Callable[[], T], instead: T) -> T:
@@ -201,8 +207,14 @@ def in_order(lines: Iterable[tuple[str, str]]) -> list[str]:
     return told
 
 
+def tasks_in(lines: Mapping[str, tuple[str, str]]) -> int:
+    """Return how many of the lines that `in_order` takes tell a task, and no answer."""
+    tasks = (name for name, (_, line) in lines.items() if line and name != NULL_TASK)
+    return sum(not _QUESTION.fullmatch(name) for name in tasks)
+
+
 def _task_line(node: str, writes: list[Write]) -> str:
-    if writes[0].task == "00000000-0000-0000-0000-000000000000":
+    if writes[0].task == NULL_TASK:
         # None takes an answer back: nothing that a person said.
         given = (write.value for write in writes if write.channel == "__resume__")
         answers = [value for value in given if value is not None]
@@ -290,7 +302,9 @@ def note_of(step: Step, so_far: Iterable[str], goal: str | None) -> tuple[Note, 
         begins = f"**Branched off from waypoint {step.branch}.** "
     together = " ".join(lines)
     short = len(lines) == 1 or (len(lines) == 2 and len(together) <= _TOGETHER)
-    story = together if short else f"{len(lines)} tasks ran in one step."
+    story = together if short else f"{step.ran} tasks ran in one step."
+    if not short and step.ran < 2:
+        story = lines[-1]  # the answers that it got come first
     note = Note(
         f"{begins}{inside(step.ns, story)}",
         happened=() if short else lines,

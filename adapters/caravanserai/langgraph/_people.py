@@ -9,13 +9,13 @@ joins that list when the checkpoint is read: so the node gets it, whatever line 
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.langgraph._asked import (
     ANSWERED,
     ASKED,
     answers_in,
-    is_null,
     is_own,
     known,
     listed,
@@ -27,15 +27,14 @@ from caravanserai.langgraph._checking import Checks, is_inside
 from caravanserai.langgraph._delivering import PROGRAM, Delivery
 from caravanserai.langgraph._invocations import NULL_TASK
 from caravanserai.langgraph._notes import Write, node_of, questions
+from caravanserai.langgraph._refusing import Late, Standing, null_answers
 from caravanserai.langgraph._wording import worded
-from caravanserai_core import codec
 from caravanserai_core import questions as core
-from caravanserai_core.errors import AlreadyAnswered
-from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from caravanserai.langgraph._invocations import Answer
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph._thread import Thread
     from caravanserai_core.journal import Journal
@@ -67,12 +66,22 @@ class People:
         self._old_ids.update({new: old for old, new in loaded.questions.items()})
 
     def _id(self, interrupt: Any) -> str:
-        found = str(getattr(interrupt, "id", ""))
-        return self._old_ids.get(found, found)
+        return self.first_id(str(getattr(interrupt, "id", "")))
+
+    def first_id(self, name: str) -> str:
+        """Return the id that an interrupt was asked under, by the one it has now."""
+        return self._old_ids.get(name, name)
 
     # ------------------------------------------------------------------ asking
 
-    def heed(self, ns: str, checkpoint_id: str, told: list[Write], tasks: Any) -> Queued | None:
+    def heed(
+        self,
+        ns: str,
+        checkpoint_id: str,
+        told: list[Write],
+        tasks: Any,
+        answer: Answer | None = None,
+    ) -> Queued | None:
         """Queue what records a task's questions and answers: before the checkpoint behind them.
 
         Args:
@@ -80,6 +89,7 @@ class People:
             checkpoint_id: the checkpoint that it started from.
             told: what it wrote.
             tasks: the pushed tasks of the checkpoint.
+            answer: where it is that of a `Command`: it notes that it was refused.
 
         Returns:
             None where it neither asks nor was answered.
@@ -90,7 +100,8 @@ class People:
 
         def work(journal: Journal) -> None:
             if told[0].task == NULL_TASK:
-                self._told(journal, given[-1])
+                with answer.refusing() if answer is not None else nullcontext():
+                    self._told(journal, given[-1])
                 return
             self._used(journal, ns, checkpoint_id, told)
             for question in self.checks.replaced(ns, told[0].task):
@@ -98,7 +109,16 @@ class People:
             for question in self._ask(journal, ns, checkpoint_id, told, tasks):
                 self.checks.hear(question, node_of(told[0].path, tasks))
 
-        return self._run.behind_entries(work)
+        def first(journal: Journal) -> None:
+            if answer is None:
+                return
+            if told[0].task != NULL_TASK:
+                answer.check()
+            elif given:
+                with answer.refusing():
+                    Standing.of(self._run.run_id, core.fresh(journal)).refuse(given[-1])
+
+        return self._run.behind_entries(work, first)
 
     def repeats(self, ns: str, told: list[Write], tasks: Any) -> bool:
         """Say whether all that a task asks was answered before, so that nothing is to be stored."""
@@ -192,26 +212,11 @@ class People:
         Raises:
             AlreadyAnswered: somebody was first, with another answer or from elsewhere.
         """
-        ledger = core.fresh(journal)
-        asked = [q for q in ledger.questions.values() if meta_of(q)]
-        opened = [q for q in asked if q.state == "open"]
-        if len(opened) == 1:
-            _record(journal, opened[0].id, value, {"null": True})
+        standing = Standing.of(self._run.run_id, core.fresh(journal))
+        if len(standing.opened) == 1:
+            _record(journal, standing.opened[0].id, value, {"null": True})
             return
-        given = [q for q in asked if q.state == "answered"]
-        if opened or len(given) != 1:
-            return  # LangGraph asks for ids where several are open
-        if is_null(given[0]) and codec.encode(core.value_of(given[0])[0]) == codec.encode(value):
-            return  # the same line again, after a crash
-        head = given[0].answer.head if given[0].answer is not None else {}
-        raise AlreadyAnswered(
-            f"{given[0].id} of run {one_line(self._run.run_id)} was answered by "
-            f"{one_line(str(head.get('who', '')), 60)} at {str(head.get('time', ''))[:19]}+00:00. "
-            "The first answer counts and this one was not recorded: go on with invoke(None).",
-            question=given[0].id,
-            by=str(head.get("who", "")),
-            time=str(head.get("time", "")),
-        )
+        standing.refuse(value)  # LangGraph asks for ids where several are open
 
     def _used(self, journal: Journal, ns: str, checkpoint_id: str, writes: Sequence[Write]) -> None:
         """Record what a task was answered in ways that a saver is not told of: by a dict of ids."""
@@ -231,18 +236,18 @@ class People:
 
     def delivered(
         self, ns: str, loaded: Loaded, wanted: Schema
-    ) -> tuple[list[Write], dict[str, tuple[str, str]]]:
+    ) -> tuple[list[Write], dict[str, tuple[str, str]], Late | None]:
         """Return the writes of a checkpoint with the answers that its tasks have not used yet.
 
         During a job's call an answer is held back where this process has not heard its question;
         see `Checks`.
 
         Returns:
-            The writes; and of each such answer the task that gets it, "" where that is not
-            known, and a line for notes, by the question's id.
+            The writes; of each such answer the task that gets it, "" where that is not known, and
+            a line for notes, by the question's id; and what a `Command` is refused for now.
         """
         if not any(write.channel in (ASKED, ANSWERED) for write in loaded.writes):
-            return loaded.writes, {}
+            return loaded.writes, {}, None
         ledger = self._run.turn(core.fresh)
         delivery = Delivery(self._run.journal, ledger, self.checks, self._id, ns, loaded)
         null = delivery.null
@@ -254,7 +259,11 @@ class People:
         else:
             delivery.drop_unknown()
         delivery.deliver()
-        return delivery.writes, delivery.told
+        standing = Standing.of(self._run.run_id, ledger)
+        if ns:
+            return delivery.writes, delivery.told, None
+        handed = null_answers((w.task, w.channel, w.value) for w in delivery.writes)
+        return delivery.writes, delivery.told, Late(standing, handed, self._old_ids)
 
     # ------------------------------------------------------------------ going on without
 

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -23,15 +23,17 @@ from caravanserai.langgraph._ids import (
 )
 from caravanserai.langgraph._invocations import (
     NULL_TASK,
+    Answer,
     Invocation,
     Invocations,
     called_before_tasks,
     goes_on,
     kept_by,
 )
+from caravanserai.langgraph._refusing import null_answers
 from caravanserai.langgraph._stored import Loaded
 from caravanserai.langgraph._thread import Thread, part, thread_for
-from caravanserai_core.errors import UsageError
+from caravanserai_core.errors import AlreadyAnswered, UsageError
 from caravanserai_core.pipeline import Started
 from caravanserai_core.run import find_step_with
 from caravanserai_core.schema import FIRST, declared
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
 
+    from caravanserai.langgraph._refusing import Late
     from caravanserai.langgraph.migrations import Step
     from caravanserai_core.doing import Doing
     from caravanserai_core.pipeline import Queued, Waiting
@@ -120,6 +123,11 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     def __bool__(self) -> bool:
         # See `called_before_tasks`: here the checkpoint is written before its tasks change it.
         if called_before_tasks():
+            invocation = self._invocations.opened()
+            if invocation is not None and invocation.late is not None:
+                with kept_by(invocation):
+                    if invocation.late.check_prepared():
+                        invocation.expect_answer()
             self._invocations.settle_last()
         return True
 
@@ -146,14 +154,16 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         target = target_of(config)
-        found = self._tuple(target, self._load(target))
-        self._begin(config, found, is_async=False)
+        loaded = self._load(target)
+        found = self._tuple(target, loaded)
+        self._begin(config, found, is_async=False, late=None if loaded is None else loaded.late)
         return found
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         target = target_of(config)
-        found = self._tuple(target, await asyncio.to_thread(self._load, target))
-        self._begin(config, found, is_async=True)
+        loaded = await asyncio.to_thread(self._load, target)
+        found = self._tuple(target, loaded)
+        self._begin(config, found, is_async=True, late=None if loaded is None else loaded.late)
         return found
 
     def _load(self, target: Target) -> Loaded | None:
@@ -173,13 +183,18 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         *,
         is_async: bool,
         replays: bool = False,
+        late: Late | None = None,
     ) -> None:
+        configurable, outer = config.get("configurable") or {}, self._invocations.opened()
         invocation = Invocation(
-            config.get("configurable") or {},
+            configurable,
             is_async=is_async,
             limited=bool(config.get("max_concurrency")),
         )
         invocation.replays = replays
+        invocation.late = late
+        if outer is not None and configurable.get("checkpoint_ns"):
+            invocation.answer = outer.answer
         versions: Mapping[str, Any] = {}
         if found is not None:
             versions = found.checkpoint["channel_versions"]
@@ -289,6 +304,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target = target_of(config)
         thread = self.thread(target.run_id)
         thread.wait_for_writes(target.ns, target.checkpoint_id)
+        answer = _answer_of(config, self._invocations.opened())
+        if answer is not None:
+            answer.settle()
         invocation = self._invocations.of(checkpoint, metadata)
         queued = self._queue(target, thread, config, checkpoint, metadata, invocation)
         with self._told(target, thread, checkpoint, invocation):
@@ -351,9 +369,9 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             if invocation is not None:
                 invocation.check()
             kept = metadata_of(config, metadata, self._metadata_keys)
-            return thread.put(
-                target.ns, target.checkpoint_id, checkpoint, kept, invocation, self.schema
-            )
+            # The versions behind an answer do not tell what they belong to (langgraph 1.2.24).
+            call = (invocation, _answer_of(config, self._invocations.opened()))
+            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept, call, self.schema)
 
     @contextmanager
     def _told(
@@ -383,17 +401,19 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        target, thread = self._for_writes(config, task_id)
+        target, thread = self._for_writes(config, task_id, writes)
         assert target.checkpoint_id is not None
-        with kept_by(self._invocations.opened()):
+        invocation = self._invocations.opened()
+        answer = _answer_of(config, invocation, task_id)
+        own = answer if task_id == NULL_TASK else None
+        with kept_by(invocation), own.recording() if own is not None else nullcontext():
             queued = thread.put_writes(
-                target.ns, target.checkpoint_id, writes, task_id, task_path, self.schema
+                target.ns, target.checkpoint_id, writes, task_id, task_path, self.schema, answer
             )
             if queued is None:
                 return
-            waiting, asking = queued
             patience = self._patience(config, thread, target, writes, task_id)
-            self._land(target, thread, writes, waiting, asking, patience, sync=True)
+            self._land(target, thread, writes, queued, patience, answer, sync=True)
 
     async def aput_writes(
         self,
@@ -402,17 +422,33 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        target, thread = self._for_writes(config, task_id)
+        invocation = self._invocations.opened()
+        answer = _answer_of(config, invocation, task_id)
+        own = answer if task_id == NULL_TASK else None
+        with kept_by(invocation), own.recording() if own is not None else nullcontext():
+            await self._aput_writes(config, writes, task_id, task_path, invocation)
+
+    async def _aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+        invocation: Invocation | None,
+    ) -> None:
+        target, thread = self._for_writes(config, task_id, writes)
         assert target.checkpoint_id is not None
         ns, checkpoint_id = target.ns, target.checkpoint_id
-        invocation = self._invocations.opened()
         with kept_by(invocation):
-            queued = thread.put_writes(ns, checkpoint_id, writes, task_id, task_path, self.schema)
+            answer = _answer_of(config, invocation)
+            # Nothing is awaited before that: the next `put` takes it along.
+            queued = thread.put_writes(
+                ns, checkpoint_id, writes, task_id, task_path, self.schema, answer
+            )
         if invocation is not None:
             invocation.check()
         if queued is None:
             return
-        waiting, asking = queued
         must = task_id == NULL_TASK or any(channel in _DURABLE for channel, _ in writes)
         lazy = invocation is not None and invocation.mode == "async" and not must
         lingers = invocation is not None and invocation.linger and not thread.has_deltas(ns)
@@ -420,7 +456,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
         def finish() -> int:
             with kept_by(invocation):
-                return self._land(target, thread, writes, waiting, asking, patience, sync=not lazy)
+                return self._land(target, thread, writes, queued, patience, answer, sync=not lazy)
 
         work = Started(finish)
         if lazy and not lingers:
@@ -431,11 +467,17 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         if invocation is not None:
             invocation.check()
 
-    def _for_writes(self, config: RunnableConfig, task_id: str) -> tuple[Target, Thread]:
+    def _for_writes(
+        self, config: RunnableConfig, task_id: str, writes: Sequence[tuple[str, Any]]
+    ) -> tuple[Target, Thread]:
         target = target_of(config)
         if target.checkpoint_id is None:
             raise UsageError("put_writes needs the checkpoint_id of the checkpoint they belong to")
         if task_id == NULL_TASK:
+            invocation = self._invocations.opened()
+            if invocation is not None and invocation.late is not None:
+                with kept_by(invocation):
+                    invocation.late.check(null_answers((task_id, *write) for write in writes))
             self._invocations.null_written()
         return target, self.thread(target.run_id)
 
@@ -444,19 +486,36 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target: Target,
         thread: Thread,
         writes: Sequence[tuple[str, Any]],
-        waiting: Waiting,
-        asking: Queued | None,
+        queued: tuple[Waiting, Queued | None],
         patience: float,
+        answer: Answer | None,
         *,
         sync: bool,
     ) -> int:
-        """See to it that writes stand in the journal; returns the seq of their record."""
+        """See to it that writes stand in the journal; returns the seq of their record.
+
+        Args:
+            target: where they belong.
+            thread: the thread.
+            writes: the writes.
+            queued: what `put_writes` of the thread returned.
+            patience: seconds that they wait for what takes them along.
+            answer: the answer that they are, or may come of; or None.
+            sync: whether they have to be durable.
+        """
+        waiting, asking = queued
+        own = waiting.piece.fields["meta"]["task"] == NULL_TASK
         try:
             if asking is not None:
                 asking.result()
+            if answer is not None and not own:
+                answer.settle()
             if self._pause(target, thread, writes):
                 return waiting.piece.seq
-        except BaseException:
+        except BaseException as error:
+            if own and isinstance(error, AlreadyAnswered) and waiting.written.is_set():
+                # Somebody answered while it was written, and LangGraph would give it to another.
+                thread.take_back_answer(waiting.piece)
             waiting.withdraw()
             raise
         return waiting.result(patience, sync=sync)
@@ -546,6 +605,17 @@ def _step() -> tuple[object, Doing] | None:
     if node is None or not isinstance(saver, WaypointSaver):
         return None
     return node, saver.thread(run_of(configurable["thread_id"])).run.inside
+
+
+def _answer_of(
+    config: RunnableConfig, invocation: Invocation | None, task: str = ""
+) -> Answer | None:
+    """Return the answer that an invocation came with, if it did; see `Answer`."""
+    if invocation is None or "__pregel_runtime" not in (config.get("configurable") or {}):
+        return None  # `update_state` may follow a call in its context
+    if task == NULL_TASK:
+        invocation.expect_answer()
+    return invocation.answer
 
 
 def _is_replay(config: RunnableConfig, before: RunnableConfig | None, limit: int | None) -> bool:

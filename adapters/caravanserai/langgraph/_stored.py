@@ -16,6 +16,7 @@ from caravanserai_core.quoting import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from caravanserai.langgraph._refusing import Late
     from caravanserai_core.pipeline import Pipeline
     from caravanserai_core.records import Record
     from caravanserai_core.schema import Schema
@@ -30,6 +31,7 @@ class Loaded(NamedTuple):
         writes: its pending writes, in LangGraph's order.
         recorded: the state as it is stored.
         questions: ids of questions by those they were asked under, where tasks have new names.
+        late: what a `Command` at it is refused for; None: for nothing that is known yet.
     """
 
     stored: Stored
@@ -37,6 +39,7 @@ class Loaded(NamedTuple):
     writes: list[Write]
     recorded: dict[str, Any]
     questions: Mapping[str, str]
+    late: Late | None = None
 
 
 class StoredThread:

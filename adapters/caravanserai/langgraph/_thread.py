@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from caravanserai.langgraph import _migrating, _notes
-from caravanserai.langgraph._asked import ASKED, asked_in
+from caravanserai.langgraph._asked import ANSWERED, ASKED, asked_in
 from caravanserai.langgraph._index import INPUT, WRITES, Index, head_of, is_pause, stored
 from caravanserai.langgraph._invocations import kept_by
 from caravanserai.langgraph._notes import PLACES, Step, Write
@@ -25,15 +25,15 @@ from caravanserai_core.notes import Note
 from caravanserai_core.pending import from_json
 from caravanserai_core.pipeline import Pipeline
 from caravanserai_core.quoting import one_line
-from caravanserai_core.schema import FIRST, check, schema_of
+from caravanserai_core.schema import FIRST, Schema, check, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from caravanserai.langgraph._invocations import Invocation
+    from caravanserai.langgraph._invocations import Answer, Invocation
+    from caravanserai_core.piece import Piece
     from caravanserai_core.pipeline import Queued, Waiting
     from caravanserai_core.records import Record
-    from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
 
 _SO_FAR: Final = 6
@@ -94,6 +94,11 @@ class Thread(StoredThread):
         self._flying: dict[tuple[str, str], int] = {}
         self.people = People(self)
 
+    @property
+    def fresh_after(self) -> int:
+        """Number of the last waypoint before the pass of a job that is under way."""
+        return self._fresh_after
+
     # ------------------------------------------------------------------ reading
 
     def newest(self, ns: str, wanted: Schema = FIRST) -> Loaded | None:
@@ -129,7 +134,7 @@ class Thread(StoredThread):
 
     def answered(self, ns: str, loaded: Loaded, wanted: Schema = FIRST) -> Loaded:
         """Return a checkpoint with what people answered since; see `People.delivered`."""
-        writes, lines = self.people.delivered(ns, loaded, wanted)
+        writes, lines, late = self.people.delivered(ns, loaded, wanted)
         if lines:
             with self.lock:
                 told = self._told.setdefault((ns, loaded.stored.id), _Told([], {}))
@@ -137,7 +142,7 @@ class Thread(StoredThread):
                 going_on = {task for task, _ in lines.values()}
                 waits = [w for w in told.writes if w.channel != ASKED or w.task not in going_on]
                 told.writes[:] = waits
-        return loaded._replace(writes=writes)
+        return loaded._replace(writes=writes, late=late)
 
     def branch(self, ns: str, checkpoint_id: str) -> None:
         """Note that a checkpoint was read on purpose."""
@@ -224,7 +229,7 @@ class Thread(StoredThread):
         parent: str | None,
         checkpoint: Mapping[str, Any],
         metadata: dict[str, Any],
-        invocation: Invocation | None = None,
+        call: tuple[Invocation | None, Answer | None] = (None, None),
         schema: Schema = FIRST,
     ) -> Queued:
         """Encode a checkpoint and give it its place; the result says when it is on the disk.
@@ -234,7 +239,8 @@ class Thread(StoredThread):
             parent: the id of its parent.
             checkpoint: as LangGraph hands it over.
             metadata: what is kept of its metadata.
-            invocation: what it is a step of; it is not written if one before it was not.
+            call: what it is a step of, and the answer that came with it; it is not written if one
+                before it was not, or if that was refused.
             schema: what the program declares of its states.
 
         Raises:
@@ -245,7 +251,7 @@ class Thread(StoredThread):
         kept = dict(state)
         kept["channel_values"] = share_sends(state["channel_values"])
         prepared = self.run.prepare(kept, ns)
-        checkpoint_id = checkpoint["id"]
+        checkpoint_id, invocation = checkpoint["id"], call[0]
         with self.lock:
             begins = invocation is None or invocation.passive or invocation.replays
             free = self._may_branch(ns, parent, metadata.get("source"), begins=begins)
@@ -262,7 +268,7 @@ class Thread(StoredThread):
                 lane=ns,
                 meta=meta,
                 overtake=free,
-                guard=lambda write: self._in_order(ns, invocation, write),
+                guard=lambda write: self._in_order(ns, call, write),
                 schema=schema,
             )
             lists = Lists(state, prepared)
@@ -271,11 +277,19 @@ class Thread(StoredThread):
                 self._told.pop((ns, parent), None)
         return queued
 
-    def _in_order(self, ns: str, invocation: Invocation | None, write: Callable[[], int]) -> int:
+    def _in_order(
+        self,
+        ns: str,
+        call: tuple[Invocation | None, Answer | None],
+        write: Callable[[], int],
+    ) -> int:
         """Write a checkpoint, unless one before it was not: a child does not stand alone."""
+        invocation, answer = call
         with kept_by(invocation):
             if invocation is not None:
                 invocation.check()
+            if answer is not None:
+                answer.check()
             try:
                 self.people.withdraw(self.run.journal, ns)
                 return write()
@@ -359,6 +373,7 @@ class Thread(StoredThread):
             ns,
             source == "loop" and before is not None and before.id == parent and before.read,
             self._branch(ns, parent),
+            _notes.tasks_in(told.lines) if told is not None else 0,
         )
         lines = self._so_far.setdefault(ns, deque(maxlen=_SO_FAR))
         silent: tuple[Note, list[str]] = (Note("A step of the graph."), [])
@@ -376,6 +391,7 @@ class Thread(StoredThread):
         task: str,
         path: str,
         schema: Schema = FIRST,
+        answer: Answer | None = None,
     ) -> tuple[Waiting, Queued | None] | None:
         """Encode the writes of a task; the next record of the thread takes them along.
 
@@ -411,7 +427,7 @@ class Thread(StoredThread):
                 self._told.move_to_end(key)
                 if len(self._told) > _MOST_TOLD:
                     self._told.popitem(last=False)
-                asking = self.people.heed(ns, checkpoint_id, told, tasks)
+                asking = self.people.heed(ns, checkpoint_id, told, tasks, answer)
         except UnserialisableState as error:
             raise _by_channel(error, writes) from None
         finally:
@@ -421,6 +437,18 @@ class Thread(StoredThread):
                     self._flying[key] = left
                 self._flight.notify_all()
         return waiting, asking
+
+    def take_back_answer(self, written: Piece) -> None:
+        """Take back the answer of a `Command` that is written already, and was refused then.
+
+        Args:
+            written: the entry that holds it.
+        """
+        meta, data = written.fields["meta"], [[ANSWERED, None]]
+        number = Schema(schema_of(written.fields))
+        self.run.entry(WRITES, data, lane=written.lane, meta=meta, schema=number).result(
+            0, sync=True
+        )
 
     def wait_for_writes(self, ns: str, checkpoint_id: str | None) -> None:
         """Wait until the writes of a checkpoint's tasks have their place in front of its child.
