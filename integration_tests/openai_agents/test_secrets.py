@@ -63,6 +63,10 @@ def test_neither_context_nor_client_reaches_the_disk(tmp_path: Path, kind: str, 
             default_headers={"X-Key": KEYS["header"]},
             max_retries=0,
         )
+        async with client:
+            return await talk(client)
+
+    async def talk(client: AsyncOpenAI) -> Any:
         settings = ModelSettings(extra_headers={"X-Token": KEYS["token"]})
         context: Any = {"visits": 3, "key": KEYS["context"], "client": client}
         if kind == "object":
