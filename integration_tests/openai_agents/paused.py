@@ -52,9 +52,10 @@ class Scripted(Model):
         self.calls = calls
         self.asked = 0
 
-    async def get_response(self, *args: Any, **_: Any) -> Any:
+    async def get_response(self, *args: Any, **named: Any) -> Any:
         self.asked += 1
-        items = args[1] if isinstance(args[1], list) else []
+        given = named["input"] if "input" in named else args[1]
+        items = given if isinstance(given, list) else []
         done = sum(item.get("type") == "function_call_output" for item in items)
         output: Any = says("Done.")
         if done < len(self.calls):

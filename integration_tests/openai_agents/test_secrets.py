@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import agents
 import pytest
 from agents import Agent, ModelSettings, RunConfig, RunContextWrapper, function_tool
 from openai import AsyncOpenAI
@@ -188,3 +189,21 @@ def test_an_approval_holds_where_a_context_is_given_at_the_next_start(tmp_path: 
 
     assert run().final_output == "Done."
     assert done == ["look_up 7", "pay 7 40"]
+
+
+def test_a_context_counts_for_a_new_run_that_goes_on_from_a_run_state(tmp_path: Path) -> None:
+    """One that the SDK's own runner paused, as a program has it that moves to ours."""
+
+    @function_tool(needs_approval=True)
+    def greet(ctx: RunContextWrapper[Any]) -> str:
+        """Greet who is there."""
+        return f"hello {ctx.context['who']}"
+
+    agent = Agent(name="desk", instructions="Go.", model=Scripted(("greet", {})), tools=[greet])
+    paused = agents.Runner.run_sync(agent, "Greet.", run_config=QUIET, context={"who": "ana"})
+    state = paused.to_state()
+    state.approve(paused.interruptions[0])
+    given: dict[str, Any] = {"run_id": "desk", "store": tmp_path, "run_config": QUIET}
+    result = Runner.run_sync(agent, state, context={"who": "ines"}, **given)
+
+    assert "hello ines" in str(result.to_input_list())

@@ -37,7 +37,6 @@ from caravanserai_core.homes import store_for
 from caravanserai_core.jobs import Alone
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
-from caravanserai_core.notes import Note
 from caravanserai_core.quoting import code, error_text, one_line, quoted
 from caravanserai_core.run import Run, open_run
 from caravanserai_core.stepping import token_slug
@@ -132,7 +131,6 @@ class Job:
         self._tripped = False
         self._session: KeptSession | None = None
         self._result: RunResultStreaming | None = None
-        self._owned: Any = None
         self.answered = False
         self.escaping: CaravanseraiError | None = None
 
@@ -238,7 +236,7 @@ class Job:
         if handed is not None:
             tree = _sdk.state_json(handed)
             given = tree.get("original_input")
-            self._state, self._skips = handed, False
+            self._state, self._skips = self._with_context(handed), False
         self._before = self._tree(given, "begin" if handed is None else "turn", tree, {})
         unrecorded = not_recorded(self._agent)
         if unrecorded:
@@ -246,7 +244,7 @@ class Job:
                 f"What {listed([code(name) for name in unrecorded])} does is not recorded call by "
                 "call: it is done again where a crash cuts off the turn."
             )
-        self._save(self._before, _notes.begun(self._before, self._agent.name))
+        self.run.checkpoint(self._before, _notes.begun(self._before, self._agent.name))
         self.steps = Steps(self.run, {})
 
     def _tree(
@@ -272,9 +270,6 @@ class Job:
         if self._result is not None:
             return self._result.context_wrapper.context
         return self._passed.get("context")
-
-    def _save(self, tree: dict[str, Any], note: Note) -> None:
-        self.run.checkpoint(tree, note)
 
     def _finished(self, before: dict[str, Any]) -> Recorded | None:
         if before["at"] != "end":
@@ -316,11 +311,15 @@ class Job:
                 "run state given is not of there: it may have been taken up since. Start the run "
                 "with its input; what was decided is answered with `caravanserai answer`."
             )
+        self.journal.turns.do(lambda: _approvals.take_over(self.journal, handed))
+        self._state = self._with_context(handed)
+
+    def _with_context(self, handed: RunState[Any]) -> RunState[Any]:
+        """Return a run state with the program's context in it, if one is given."""
         context = self._passed.get("context")
         if context is not None and handed._context is not None:
             handed._context.context = context
-        self.journal.turns.do(lambda: _approvals.take_over(self.journal, handed))
-        self._state = handed
+        return handed
 
     # ------------------------------------------------------------------ tools
 
