@@ -1,0 +1,213 @@
+"""One start of a run, of a crew or a flow: what both need while they work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from caravanserai.crewai import _sdk
+from caravanserai.crewai._escape import leaving
+from caravanserai.crewai._steps import MODEL, Place, Steps
+from caravanserai_core import effects, reading
+from caravanserai_core.errors import CaravanseraiError, InputChanged, UsageError
+from caravanserai_core.homes import store_for
+from caravanserai_core.jobs import Alone
+from caravanserai_core.journal import journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.quoting import one_line
+from caravanserai_core.run import Run, open_run
+from caravanserai_core.stepping import token_slug
+from caravanserai_core.words import value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from caravanserai.crewai._options import Options
+    from caravanserai_core.effects import OnUncertain
+
+ADAPTER = "crewai"
+
+_SHOWN = 300
+"""Most characters of a tool's result that a state keeps for its notes."""
+
+
+class Recorded(NamedTuple):
+    """What a finished run gave."""
+
+    value: Any
+
+
+class Job:
+    """One start of a run.
+
+    Args:
+        run_id: its name.
+        options: how it is kept.
+
+    Attributes:
+        journal: that of the run.
+        run: the run, once it is open.
+        steps: what is recorded behind its newest waypoint, once the start began.
+        token: the name of the run in idempotency keys.
+    """
+
+    run: Run
+    steps: Steps
+
+    def __init__(self, run_id: str, options: Options) -> None:
+        self._run_id = check_run_id(run_id)
+        self._options = options
+        self.journal = journal_for(store_for(self._run_id, options.store), self._run_id)
+        self.token = token_slug(self._run_id)
+        self._leaving: CaravanseraiError | None = None
+        self._failed: set[str] = set()
+        self._did: dict[str, _Did] = defaultdict(_Did)
+        self._resumed = False
+
+    def alone(self) -> Alone:
+        """Return the block in which no other thread or task of this process does the job."""
+        return Alone(self.journal)
+
+    def _open(self, goal: str) -> Run:
+        options = self._options
+        self.journal.framework = _sdk.framework()
+        self.run = open_run(
+            self._run_id,
+            store=options.store,
+            adapter=ADAPTER,
+            goal=goal,
+            schema=options.schema,
+            migrations=options.migrations,
+            takeover=options.takeover,
+        )
+        return self.run
+
+    def _known(self, kind: str) -> dict[str, Any] | None:
+        """Return the state that the run goes on from, None where it begins.
+
+        Args:
+            kind: "crew" or "flow": what the run has to be of.
+        """
+        state = self.run.state
+        if self._options.again or state is None:
+            return None
+        if not isinstance(state, dict) or kind not in state or "crewai" not in state:
+            raise UsageError(
+                f"run {one_line(self._run_id)} is not of a {kind} under caravanserai.crewai: its "
+                "state would be lost. Use another run_id."
+            )
+        return state
+
+    def _check_inputs(self, known: Any, given: Any) -> None:
+        """Refuse other inputs than those that the run was begun with.
+
+        Raises:
+            InputChanged: they are others; both are shown.
+        """
+        if known != given:
+            raise InputChanged(
+                f"run {one_line(self._run_id)} was begun with inputs={one_line(value_text(known))} "
+                f"and is started with inputs={one_line(value_text(given))} now. Nothing was run. "
+                "Use another run_id, or again=True to begin anew."
+            )
+
+    def _settle(self) -> None:
+        """Ask about tools that are uncertain, where a person has to be asked, before any work."""
+        recent = reading.recent(self.run.store, self._run_id)
+        after = recent.chain[0].seq if recent is not None and recent.chain else 0
+        self.journal.turns.do(lambda: effects.settle(self.journal, self.policy, after))
+
+    def _was_cut_off(self) -> bool:
+        """Say whether the start before did not come to an end of its own."""
+        return not self.journal.turns.do(lambda: self.journal.outcome)
+
+    # ------------------------------------------------------------------ what ends the start
+
+    def leave(self, error: CaravanseraiError) -> None:
+        """Note what ends the start, whatever CrewAI makes of it."""
+        self._leaving = self._leaving or getattr(error, "__cause__", None) or error
+
+    @contextmanager
+    def escaping(self) -> Iterator[None]:
+        """Let an error of ours that is raised inside of the block leave CrewAI."""
+        try:
+            yield
+        except CaravanseraiError as error:
+            self.leave(error)
+            raise leaving(error) from error
+
+    def stop_if_leaving(self) -> None:
+        """Let nothing more begin once something ends the start."""
+        if self._leaving is not None:
+            raise leaving(self._leaving)
+
+    @property
+    def reason(self) -> CaravanseraiError | None:
+        """What ends the start, None: nothing does."""
+        return self._leaving
+
+    # ------------------------------------------------------------------ what is done
+
+    def policy(self, tool: str) -> OnUncertain:
+        """Return what is done where a call of a tool began and never reported back."""
+        return self._options.policy(tool)
+
+    def asks(self, path: str, *, failed: bool) -> None:
+        """Note whether the model that was asked last at a path failed."""
+        (self._failed.add if failed else self._failed.discard)(path)
+
+    def retried(self, path: str) -> None:
+        """Begin an agent's work anew: what it did is given again.
+
+        Where no model failed, the newest answer did not do: it is asked for again.
+        """
+        if path not in self._failed:
+            self.steps.void(path)
+        self._failed.discard(path)
+        self.steps.again(path)
+
+    def answered(self, place: Place, data: dict[str, Any]) -> None:
+        """Note an answer of a model, new or recorded."""
+        did = self._did[_root(place.path)]
+        did.models += 1
+        for usage in data["usage"]:
+            did.usage.append((data["model"], usage))
+
+    def called(
+        self, place: Place, tool: str, arguments: dict[str, Any], text: str, *, failed: bool
+    ) -> None:
+        """Note that a tool was called, now or before."""
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        self._did[_root(place.path)].tools.append(
+            {
+                "agent": place.agent,
+                "tool": tool,
+                "arguments": {name: value_text(value) for name, value in arguments.items()},
+                "result": shown,
+                "failed": failed,
+            }
+        )
+
+    def slot_of(self, model: Any) -> str:  # noqa: ARG002 - a crew tells its models apart
+        """Return by which name the tokens of a model are counted."""
+        return ""
+
+    def failed_at(self, path: str) -> None:
+        """Let what a failed part of the work did last be done again by the next start."""
+        if path not in self._failed:
+            self.steps.void(path, (MODEL, "guardrail"))
+
+
+class _Did:
+    """What was done in one part of a run."""
+
+    def __init__(self) -> None:
+        self.models = 0
+        self.tools: list[dict[str, Any]] = []
+        self.usage: list[tuple[str, dict[str, Any]]] = []
+
+
+def _root(path: str) -> str:
+    return path.partition("/")[0]
+

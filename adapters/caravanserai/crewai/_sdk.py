@@ -1,0 +1,129 @@
+"""What is used of CrewAI beyond its documented surface; each is watched by a contract test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from crewai.llms.base_llm import BaseLLM
+from crewai.process import Process
+from crewai.utilities.agent_utils import extract_tool_call_info
+from crewai.utilities.guardrail import GuardrailResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crewai import Crew, Task, TaskOutput
+
+
+@cache
+def crewai_version() -> str:
+    """Return the version of CrewAI."""
+    return version("crewai")
+
+
+@cache
+def framework() -> str:
+    """Return name and version of CrewAI, as the last line of a note shows it."""
+    return f"CrewAI {crewai_version()}"
+
+
+# ---------------------------------------------------------------------- tokens
+
+_usage: ContextVar[list[dict[str, Any]] | None] = ContextVar("caravanserai_usage", default=None)
+
+
+@cache
+def count_usage() -> None:
+    """Let what a model's answer used be seen where it is asked."""
+    track = BaseLLM._track_token_usage_internal
+
+    def counted(self: BaseLLM, usage_data: dict[str, Any]) -> None:
+        found = _usage.get()
+        if found is not None:
+            found.append(_numbers(usage_data))
+        track(self, usage_data)
+
+    BaseLLM._track_token_usage_internal = counted  # type: ignore[method-assign]
+
+
+def _numbers(usage: Any) -> dict[str, Any]:
+    """Return what a provider says of an answer's tokens, without anything else."""
+    if not isinstance(usage, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in usage.items():
+        if isinstance(value, Mapping):
+            found[str(name)] = _numbers(value)
+        elif isinstance(value, (int, float)):
+            found[str(name)] = value
+    return found
+
+
+@contextmanager
+def usage_into(found: list[dict[str, Any]]) -> Iterator[None]:
+    """Collect what the answers use that are given inside of the block."""
+    token = _usage.set(found)
+    try:
+        yield
+    finally:
+        _usage.reset(token)
+
+
+def add_usage(model: Any, usage: dict[str, Any]) -> None:
+    """Count an answer that is not asked for again with those of its model."""
+    if isinstance(model, BaseLLM):
+        BaseLLM._track_token_usage_internal(model, usage)
+
+
+# ---------------------------------------------------------------------- models and tools
+
+
+def tool_call(item: Any) -> dict[str, Any] | None:
+    """Return name and arguments of a call that a model asks for, None for anything else."""
+    info = extract_tool_call_info(item)
+    if info is None or not info[1]:
+        return None
+    arguments: Any = info[2]
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = {"arguments": arguments}
+    return {"name": info[1], "arguments": arguments if isinstance(arguments, dict) else {}}
+
+
+# ---------------------------------------------------------------------- crews
+
+
+def is_hierarchical(crew: Crew) -> bool:
+    """Say whether a manager gives out the tasks of a crew."""
+    return crew.process == Process.hierarchical
+
+
+def is_training(crew: Crew) -> bool:
+    """Say whether a crew is trained or tested: its kickoffs are no jobs."""
+    if crew._train:
+        return True
+    return any(
+        type(getattr(task.callback, "__self__", None)).__name__ == "CrewEvaluator"
+        for task in crew.tasks
+    )
+
+
+def save_output(task: Task, inputs: dict[str, Any] | None, output: TaskOutput) -> None:
+    """Write the output file of a task as CrewAI writes it when the task ends."""
+    if inputs:
+        task.interpolate_inputs_and_add_conversation_history(inputs)
+    structured = output.pydantic.model_dump_json() if output.pydantic else output.raw
+    task._save_file(output.json_dict or structured)
+
+
+def guardrail_result(success: bool, gave: Any, error: str | None) -> GuardrailResult:
+    """Return what CrewAI makes of a guardrail's finding."""
+    return GuardrailResult(success=success, result=gave, error=error)
