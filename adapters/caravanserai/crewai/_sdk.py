@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -10,15 +11,21 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from crewai.flow.async_feedback.types import PendingFeedbackContext
+from crewai.flow.flow_config import flow_config
+from crewai.flow.human_feedback import HumanFeedbackResult
 from crewai.llms.base_llm import BaseLLM
 from crewai.process import Process
 from crewai.utilities.agent_utils import extract_tool_call_info
 from crewai.utilities.guardrail import GuardrailResult
 
+from caravanserai.crewai._outputs import kept, restored
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from crewai import Crew, Task, TaskOutput
+    from crewai.flow.flow import Flow
 
 
 @cache
@@ -127,3 +134,88 @@ def save_output(task: Task, inputs: dict[str, Any] | None, output: TaskOutput) -
 def guardrail_result(success: bool, gave: Any, error: str | None) -> GuardrailResult:
     """Return what CrewAI makes of a guardrail's finding."""
     return GuardrailResult(success=success, result=gave, error=error)
+
+
+# ---------------------------------------------------------------------- flows
+
+
+def flow_name(flow: Flow[Any]) -> str:
+    """Return how a flow is called."""
+    return str(flow.name or type(flow).__name__)
+
+
+def backends(flow: Flow[Any]) -> Iterator[Any]:
+    """Yield what a flow, and each of its methods, is persisted with."""
+    definition = flow._definition
+    for persist in (definition.persist, *(one.persist for one in definition.methods.values())):
+        if persist is not None and persist.enabled:
+            yield persist.persistence
+
+
+def clear(flow: Flow[Any]) -> None:
+    """Let the engine of a flow begin at its start: a kickoff before may have left its place."""
+    flow._completed_methods.clear()
+    flow._method_outputs.clear()
+    flow._pending_events.clear()
+    flow._clear_or_listeners()
+    flow._method_call_counts.clear()
+    flow._method_execution_counts.clear()
+    flow._human_feedback_method_outputs.clear()
+    flow.human_feedback_history.clear()
+    flow.last_human_feedback = None
+
+
+def no_pause(flow: Flow[Any]) -> None:
+    """Let a flow begin that was made of a pause."""
+    flow._pending_feedback_context = None
+    flow._is_execution_resuming = False
+
+
+def give_again(flow: Flow[Any], method: Any, known: dict[str, Any]) -> Any:
+    """Do what the engine does where a method ends, for one that is not run again.
+
+    Returns:
+        What it gave.
+    """
+    output = restored(known["output"])
+    entry: dict[str, Any] = {"method": str(method), "output": output}
+    if "feedback" in known:
+        feedback = restored_feedback(known["feedback"])
+        flow.human_feedback_history.append(feedback)
+        flow.last_human_feedback = feedback
+        if feedback.outcome is not None:
+            entry |= {"output": feedback.output, "human_feedback": feedback}
+    flow._method_outputs.insert(known["before"], entry)
+    counts = flow._method_execution_counts
+    counts[method] = counts.get(method, 0) + 1
+    flow._completed_methods.add(method)
+    return output
+
+
+def kept_feedback(feedback: HumanFeedbackResult) -> dict[str, Any]:
+    """Return what is kept of a person's feedback."""
+    fields = {one.name: getattr(feedback, one.name) for one in dataclasses.fields(feedback)}
+    return {**fields, "output": kept(feedback.output)}
+
+
+def restored_feedback(tree: dict[str, Any]) -> HumanFeedbackResult:
+    """Return a person's feedback."""
+    return HumanFeedbackResult(**{**tree, "output": restored(tree["output"])})
+
+
+def kept_context(context: PendingFeedbackContext) -> dict[str, Any]:
+    """Return what is kept of a pause: CrewAI's own form, without what a model is built of."""
+    tree = context.to_dict()
+    if isinstance(tree["llm"], dict):
+        tree["llm"] = tree["llm"].get("model")  # the rest may be a key
+    return tree
+
+
+def restored_context(tree: dict[str, Any]) -> PendingFeedbackContext:
+    """Return a pause."""
+    return PendingFeedbackContext.from_dict(tree)
+
+
+def has_input_provider(flow: Flow[Any]) -> bool:
+    """Say whether the program itself answers `flow.ask`."""
+    return flow.input_provider is not None or flow_config.input_provider is not None
