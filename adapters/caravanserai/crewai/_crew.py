@@ -31,6 +31,9 @@ _log = logging.getLogger("caravanserai")
 _PLAN = "plan"
 """Path of what is done in front of the first task, and behind the last."""
 
+_STEP = "step_callback"
+"""What agents have of it; those of other frameworks have none."""
+
 _IDENTITY = ("key", "made_by", "gives")
 """What makes a task the one that it was: its text, who does it, and the type that it gives."""
 
@@ -77,7 +80,9 @@ class CrewJob(Job):
         before = self._known("crew")
         if before is None:
             self.run.afresh()
-            self.run.checkpoint(self._tree("begin"), _notes.begun(self._tree("begin"), self._run_id))
+            self.run.checkpoint(
+                self._tree("begin"), _notes.begun(self._tree("begin"), self._run_id)
+            )
             self.steps = Steps(self.run, {})
             return None
         self._check_inputs(before["given"], self._given)
@@ -168,7 +173,8 @@ class CrewJob(Job):
         crew = self._crew
         callbacks = [(task, task.callback) for task in self._tasks]
         before, after = crew.before_kickoff_callbacks, crew.after_kickoff_callbacks
-        stepping = [(agent, agent.step_callback) for agent in crew.agents]
+        agents: list[Any] = list(crew.agents)
+        stepping = [(agent, agent.step_callback) for agent in agents if hasattr(agent, _STEP)]
         crew_step = crew.step_callback
         for index, (task, callback) in enumerate(callbacks):
             if callback is not None and not hasattr(callback, OPTIONS):
@@ -439,7 +445,9 @@ def _about(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json", exclude={"messages", "token_usage"}, fallback=repr)
-    return value if isinstance(value, (dict, list, str)) else getattr(value, "__dict__", repr(value))
+    return (
+        value if isinstance(value, (dict, list, str)) else getattr(value, "__dict__", repr(value))
+    )
 
 
 def _filled(text: str, given: dict[str, Any] | None) -> str:
@@ -447,4 +455,3 @@ def _filled(text: str, given: dict[str, Any] | None) -> str:
     for name, value in (given or {}).items():
         text = text.replace("{" + str(name) + "}", str(value))
     return text
-

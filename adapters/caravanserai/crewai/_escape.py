@@ -7,7 +7,7 @@ to stop a start is raised as an error of both kinds, and told as what it is wher
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crewai.hooks.dispatch import HookAborted
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _both(kind: type[CaravanseraiError]) -> type[CaravanseraiError]:
+def _both(kind: Any) -> type[CaravanseraiError]:
     return type(kind.__name__, (kind, HookAborted), {"__module__": kind.__module__})
 
 
@@ -24,7 +24,8 @@ def leaving(error: CaravanseraiError) -> CaravanseraiError:
     """Return an error as one that CrewAI lets through."""
     if isinstance(error, HookAborted):
         return error
-    cls = _both(type(error))
+    kind: Any = type(error)
+    cls = _both(kind)
     made = cls.__new__(cls, *error.args)
     made.args = error.args
     made.__dict__.update(error.__dict__)

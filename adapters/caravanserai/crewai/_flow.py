@@ -211,7 +211,7 @@ class FlowJob(Job):
             self.run.checkpoint(tree, _notes.method_done(tree, self._run_id, resumed=resumed))
             self.steps.forget(place.path)
 
-    def judge(self, place: Place, number: str, output: Any, judge: Callable[[], Any]) -> Any:  # noqa: ARG002
+    def judge(self, place: Place, number: str, output: Any, judge: Callable[[], Any]) -> Any:
         """Return what a guardrail finds; what its models say is recorded."""
         with at(place.inside(f"guardrail-{number}")):
             return judge()

@@ -69,9 +69,7 @@ def _kickoff(kickoff: Any) -> Any:
         forks = kwargs.get("restore_from_state_id") is not None
         known = given.pop("id", None)
         run_id = str(known or (uuid4() if forks else self.flow_id))
-        options = Options(
-            run_id, None, ours.store, ours.again, ours.takeover, ours.on_uncertain
-        )
+        options = Options(run_id, None, ours.store, ours.again, ours.takeover, ours.on_uncertain)
         job = FlowJob(self, run_id, given, options, turns=ours.turns)
         async with job.alone():
             with at(None):
@@ -145,9 +143,7 @@ def _execute_method(execute: Any) -> Any:
         if feedback is before or getattr(feedback, "method_name", None) != str(method_name):
             feedback = None
         state = self.state
-        await wait_for(
-            in_thread(lambda: job.ended_method(place, result, feedback, began, state))
-        )
+        await wait_for(in_thread(lambda: job.ended_method(place, result, feedback, began, state)))
         return result, event
 
     return changed

@@ -59,7 +59,8 @@ def instrument() -> None:
 
 def _and_below(cls: type) -> Iterator[type]:
     yield cls
-    for below in cls.__subclasses__():
+    subclasses: list[type] = cls.__subclasses__()
+    for below in subclasses:
         yield from _and_below(below)
 
 

@@ -16,9 +16,10 @@ from caravanserai_core.jobs import Alone
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.quoting import one_line
+from caravanserai_core.redact import beginning
 from caravanserai_core.run import Run, open_run
 from caravanserai_core.stepping import token_slug
-from caravanserai_core.words import value_text
+from caravanserai_core.words import arguments_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,18 +179,19 @@ class Job:
         self, place: Place, tool: str, arguments: dict[str, Any], text: str, *, failed: bool
     ) -> None:
         """Note that a tool was called, now or before."""
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        shown = beginning(text, _SHOWN)  # no part of a secret that is cut there
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
         self._did[_root(place.path)].tools.append(
             {
                 "agent": place.agent,
                 "tool": tool,
-                "arguments": {name: value_text(value) for name, value in arguments.items()},
+                "arguments": arguments_text(arguments),
                 "result": shown,
                 "failed": failed,
             }
         )
 
-    def slot_of(self, model: Any) -> str:  # noqa: ARG002 - a crew tells its models apart
+    def slot_of(self, model: Any) -> str:
         """Return by which name the tokens of a model are counted."""
         return ""
 
@@ -210,4 +212,3 @@ class _Did:
 
 def _root(path: str) -> str:
     return path.partition("/")[0]
-

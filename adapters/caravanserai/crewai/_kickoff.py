@@ -44,7 +44,9 @@ def install() -> None:
     change(Task, "aexecute_sync", _aexecute)
     change(Task, "execute_async", _execute_async)
     change(ConditionalTask, "should_execute", _should_execute)
-    task_module.process_guardrail = _process_guardrail(task_module.process_guardrail)
+    # A task calls it by the name that it has imported.
+    module: Any = task_module
+    module.process_guardrail = _process_guardrail(module.process_guardrail)
 
 
 def options_of(crew: Crew) -> Options | None:
@@ -63,13 +65,14 @@ def _job(crew: Crew, inputs: Any, given: dict[str, Any]) -> CrewJob | None:
         return None
     if inputs is not None and not isinstance(inputs, Mapping):
         return None  # CrewAI says what is wrong with them
+    named = None if inputs is None else dict(inputs)
     if getattr(given.get("from_checkpoint"), "restore_from", None) is not None:
         raise UsageError(
             "kickoff(from_checkpoint=…) would begin from CrewAI's own checkpoint, and a crew with "
             "waypoints(…) goes on from its newest waypoint. Leave from_checkpoint out."
         )
     instrument()
-    return CrewJob(crew, inputs, options)
+    return CrewJob(crew, named, options)
 
 
 def _kickoff(kickoff: Any) -> Any:

@@ -80,7 +80,8 @@ class Question:
             codec.encode(answer)
         except UnserialisableState as error:
             _log.warning(
-                "an answer of model %s cannot be kept exactly (%s): after a crash it is asked again",
+                "an answer of model %s cannot be kept exactly (%s): after a crash it is asked "
+                "again",
                 one_line(str(getattr(self._model, "model", "")), 60),
                 error,
             )

@@ -78,7 +78,8 @@ def check_options(options: Options) -> None:
     Raises:
         UsageError: it says which.
     """
-    if not isinstance(options.run_id, str) or not options.run_id:
+    run_id: Any = options.run_id
+    if not isinstance(run_id, str) or not run_id:
         raise UsageError(
             "waypoints needs the name under which the run is kept and found again: "
             'Crew(…, task_callback=waypoints("report"))'

@@ -206,6 +206,10 @@ class WaypointFlowPersistence(FlowPersistence):
         }
         if waits is not None:
             tree["waits"] = waits
-        note = _notes.paused(tree, run_id) if waits else _notes.method_done(tree, run_id, resumed=False)
+        note = (
+            _notes.paused(tree, run_id)
+            if waits
+            else _notes.method_done(tree, run_id, resumed=False)
+        )
         with run:
             run.checkpoint(tree, note)

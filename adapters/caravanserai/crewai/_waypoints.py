@@ -62,9 +62,7 @@ def waypoints(
         WaitingForPerson: a person is asked; `caravanserai answer`, then the same kickoff again.
         UsageError: an input that names the run is missing, or several inputs would be one run.
     """
-    options = Options(
-        run_id, then, store, again, takeover, on_uncertain, schema, migrations
-    )
+    options = Options(run_id, then, store, again, takeover, on_uncertain, schema, migrations)
     check_options(options)
     install()
 
