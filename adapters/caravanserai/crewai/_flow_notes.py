@@ -89,7 +89,7 @@ def _method_done(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
     return Note(
         f"{_CRASHED if resumed else ''}{_told(newest)}",
         happened=[f"{ran}.", *call_lines(did["tools"], ""), *_state(tree)],
-        next=f"What waits for {title} runs. {_again(tree, run_id)}",
+        next=f"What waits for {title} runs, if anything does. {_again(tree, run_id)}",
         so_far=_so_far(earlier),
         goal=flow_goal_of(tree["flow"]["name"], tree["given"]),
     )
@@ -135,11 +135,10 @@ def flow_finished(tree: Mapping[str, Any], run_id: str, *, resumed: bool) -> Not
 def _finished(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
     methods = tree["methods"]
     did = [entry["did"] for entry in methods]
-    parts = [
-        some(len(methods), "method call"),
-        some(sum(one["models"] for one in did), "model call"),
-        some(sum(len(one["tools"]) for one in did), "tool call"),
-    ]
+    models, tools = sum(one["models"] for one in did), sum(len(one["tools"]) for one in did)
+    parts = [some(len(methods), "method call")]
+    if models or tools:
+        parts += [some(models, "model call"), some(tools, "tool call")]
     took = duration(sum(entry["seconds"] for entry in methods))
     text = _text(tree["result"])
     gave = sentence(f"It gave {_gave(tree['result'])}") if text is None else result(text)

@@ -56,6 +56,8 @@ _BEHIND: Final = 5
 _NO_AGENT: Final = "A model"
 """Who answers where no agent does."""
 
+_ENDS: Final = "The crew puts its result together."
+
 _MOST: Final = 12
 """Calls of one answer that are told one by one."""
 
@@ -112,7 +114,7 @@ def changed(before: Mapping[str, Any], same: int) -> str:
 def _changed(before: Mapping[str, Any], same: int) -> str:
     if same < len(before["tasks"]):
         what = (
-            f"Task {same + 1}, {_title(before['tasks'][same])}, is not as it was recorded: what "
+            f"Task {same + 1}, {_title(before['tasks'][same])}, is not as it is recorded: what "
             "is recorded of it and of later tasks is not used."
         )
     else:
@@ -274,7 +276,7 @@ def _differs(same: int, planned: int) -> str:
 def _kept(done: list[int]) -> str:
     """Tell which of the tasks that are done stay."""
     if not done:
-        return "No task was done before that."
+        return "No task that is done is kept."
     verb = "is" if len(done) == 1 else "are"
     return f"{_capital(_numbers(done))} {verb} kept."
 
@@ -314,16 +316,18 @@ def _then(tree: Mapping[str, Any]) -> str:
         told = [f"task {index + 1} ({_title(tree['tasks'][index])})" for index in beside[:3]]
         if len(beside) > len(told):
             told.append(f"{len(beside) - len(told)} more")
-        return f" Not waiting for it: {listed(told)}."
+        verb = "does" if len(beside) == 1 else "do"
+        return f" {_capital(listed(told))} {verb} not wait for it."
     task = tree["tasks"][open_[0]]
     return f" Next is task {open_[0] + 1}: {_title(task)}{_by(task['agent'])}."
 
 
 def _next(tree: Mapping[str, Any], run_id: str) -> str:
     """Tell what comes next, and what a crash costs."""
-    waits = [index for index in _open(tree) if index not in _beside(tree)]
+    beside = _beside(tree)
+    waits = [index for index in _open(tree) if index not in beside]
     if not waits:
-        start = "The crew puts its result together."
+        start = _ENDS
     else:
         task = tree["tasks"][waits[0]]
         title = f"task {waits[0] + 1}, {_title(task)}"
@@ -334,7 +338,11 @@ def _next(tree: Mapping[str, Any], run_id: str) -> str:
         else:
             start = f"Then comes {title}."
         if task["async"]:
-            start = f"{start[:-1]}; what can run beside it does."
+            start = f"{start[:-1]}, and later tasks may run beside it."
+    if beside:
+        # CrewAI starts what is not async, and makes the result, when all of these are done.
+        ends = "is done" if len(beside) == 1 else "are done"
+        start = f"When {_numbers(beside)} {ends}: {start}"
     again = f"After a crash, start run {_run(run_id)} again with the same inputs"
     done = _done(tree)
     if not done:
