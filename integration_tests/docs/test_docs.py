@@ -46,11 +46,11 @@ def run_python(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-# Those that ask a model run beside a scripted one: integration_tests/openai_agents/test_docs.py.
+# Those that ask a model run beside a scripted one: `test_docs.py` of the adapters.
 SNIPPETS = [
     source
     for source in blocks(README + GUIDE + GUARANTEES, "python")
-    if "caravanserai.openai_agents" not in source
+    if not re.search(r"caravanserai\.(openai_agents|crewai)", source)
 ]
 
 
