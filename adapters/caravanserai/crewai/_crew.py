@@ -172,6 +172,9 @@ class CrewJob(Job):
         """Let the crew work; its callbacks are put back at the end."""
         crew = self._crew
         callbacks = [(task, task.callback) for task in self._tasks]
+        # Without inputs nothing puts the text of a task back that the plan is added to.
+        planned = bool(crew.planning) and self._given is None
+        texts = [(task, task.description) for task in self._tasks if planned]
         before, after = crew.before_kickoff_callbacks, crew.after_kickoff_callbacks
         agents: list[Any] = list(crew.agents)
         stepping = [(agent, agent.step_callback) for agent in agents if hasattr(agent, _STEP)]
@@ -196,6 +199,8 @@ class CrewJob(Job):
         finally:
             for task, callback in callbacks:
                 task.callback = callback
+            for task, text in texts:
+                task.description = text
             crew.before_kickoff_callbacks, crew.after_kickoff_callbacks = before, after
             for agent, callback in stepping:
                 agent.step_callback = callback

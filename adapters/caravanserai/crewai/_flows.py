@@ -13,7 +13,6 @@ from crewai.flow.flow import Flow
 from caravanserai.crewai import _sdk
 from caravanserai.crewai._flow import FlowJob
 from caravanserai.crewai._instrument import change, instrument
-from caravanserai.crewai._options import Options
 from caravanserai.crewai._steps import Place, at, here
 from caravanserai_core.errors import UsageError
 from caravanserai_core.threads import in_thread, wait_for
@@ -69,8 +68,7 @@ def _kickoff(kickoff: Any) -> Any:
         forks = kwargs.get("restore_from_state_id") is not None
         known = given.pop("id", None)
         run_id = str(known or (uuid4() if forks else self.flow_id))
-        options = Options(run_id, None, ours.store, ours.again, ours.takeover, ours.on_uncertain)
-        job = FlowJob(self, run_id, given, options, turns=ours.turns)
+        job = FlowJob(self, run_id, given, ours.options(run_id), turns=ours.turns)
         async with job.alone():
             with at(None):
                 async with job.open():

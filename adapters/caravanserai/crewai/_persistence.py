@@ -45,6 +45,8 @@ class WaypointFlowPersistence(FlowPersistence):
         takeover: take the run from another living process, if one works on it.
         on_uncertain: what to do about a tool that began and never reported back; as in
             `waypoints`.
+        schema: the schema of the states that the program writes; see `open_run`.
+        migrations: one function for each step from schema to schema.
 
     A kickoff raises, beside what CrewAI raises:
         InputChanged: the run was begun with other inputs.
@@ -58,11 +60,14 @@ class WaypointFlowPersistence(FlowPersistence):
     again: bool = False
     takeover: bool = False
     on_uncertain: Any = None
+    schema_version: int | None = Field(default=None, alias="schema")
+    migrations: Any = Field(default=(), exclude=True)
 
     def model_post_init(self, context: Any, /) -> None:
         """Check the options."""
         super().model_post_init(context)
-        check_options(Options("flow", on_uncertain=self.on_uncertain))
+        check_options(self.options("flow"))
+        schemas.declared(self.schema_version, self.migrations)
         _flows.install()
 
     @field_serializer("store", when_used="json")
@@ -138,6 +143,19 @@ class WaypointFlowPersistence(FlowPersistence):
 
     # ------------------------------------------------------------------ for the adapter
 
+    def options(self, run_id: str) -> Options:
+        """Return how a run of a flow is kept."""
+        return Options(
+            run_id,
+            None,
+            self.store,
+            self.again,
+            self.takeover,
+            self.on_uncertain,
+            self.schema_version,
+            self.migrations,
+        )
+
     def asks(self, flow_uuid: str) -> bool:
         """Say whether a flow waits for an answer that its run has asked for."""
         tree = self._newest(flow_uuid)
@@ -167,7 +185,11 @@ class WaypointFlowPersistence(FlowPersistence):
 
     def _journal(self, flow_uuid: str) -> Journal:
         run_id = str(flow_uuid)
-        return journal_for(store_for(run_id, self.store), run_id)
+        journal = journal_for(store_for(run_id, self.store), run_id)
+        wanted = schemas.declared(self.schema_version, self.migrations)
+        if wanted is not None:
+            journal.schema = wanted
+        return journal
 
     def _newest(self, flow_uuid: str) -> dict[str, Any] | None:
         journal = self._journal(flow_uuid)
@@ -192,7 +214,13 @@ class WaypointFlowPersistence(FlowPersistence):
     ) -> None:
         """Write a waypoint outside of a kickoff of ours."""
         run_id = str(flow_uuid)
-        run = open_run(run_id, store=self.store, adapter=ADAPTER)
+        run = open_run(
+            run_id,
+            store=self.store,
+            adapter=ADAPTER,
+            schema=self.schema_version,
+            migrations=self.migrations,
+        )
         entry = {**method, "output": _outputs.kept(None), "seconds": 0.0, "did": {}}
         tree: dict[str, Any] = {
             "at": "method" if waits is None else "pause",

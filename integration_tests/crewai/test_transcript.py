@@ -1,0 +1,232 @@
+"""A run's conversation is read from its JSON, in a program that has no CrewAI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from caravanserai import checkpoint, declare_secret
+from caravanserai.crewai.transcript import transcript
+from caravanserai_core import codec
+from caravanserai_core.transcript import Message, ToolCall, Transcript, find
+from integration_tests.crewai import trees
+
+READER = """
+import sys
+sys.modules["crewai"] = sys.modules["openai"] = sys.modules["pydantic"] = None  # imports fail
+from caravanserai import load
+from caravanserai_core.transcript import find
+found = find("crewai")(load("job", raw=True, store=sys.argv[1]))
+for one in found.messages:
+    print(one.role, one.name, repr(one.text), [call.name for call in one.tool_calls])
+print([call.id for call in found.uncertain], found.losses)
+"""
+
+
+def raw(value: object) -> Any:
+    return orjson.loads(codec.encode(value).data)
+
+
+def of_task(raw_: str, agent: str, call: str = "call_1") -> tuple[Message, ...]:
+    """Return what `trees.messages` is read as."""
+    return (
+        Message("system", "You are of use."),
+        Message("user", "Current Task: work."),
+        Message("assistant", "", (ToolCall(call, "lookup", {"key": "honey"}),), name=agent),
+        Message("tool", "29.6 kg", (), call, "lookup"),
+        Message("assistant", raw_, name=agent),
+    )
+
+
+def test_a_crew_is_read_task_by_task_with_what_is_left_to_do() -> None:
+    tree = trees.crew(
+        trees.done(0, "Three causes.", "Researcher\n"), trees.done(2, "One page.", "Editor")
+    )
+
+    assert transcript(raw(tree)) == Transcript(
+        (
+            *of_task("Three causes.", "Researcher"),
+            *of_task("One page.", "Editor", "call_1_2"),  # the same id, by another server's count
+            Message("user", "Work on the draft, with care.\n\nExpected: A text."),
+        )
+    )
+
+
+def test_a_finished_crew_has_nothing_to_do_and_every_call_its_result() -> None:
+    tree = trees.ended(trees.done(0, "Yes.", "Researcher"), raw="Yes.", skipped=[1, 2])
+    found = transcript(raw(tree))
+
+    assert found == Transcript(of_task("Yes.", "Researcher"))
+    assert [one["role"] for one in found.to_openai()] == [
+        *("system", "user", "assistant", "tool", "assistant")
+    ]
+
+
+def test_the_answer_of_an_agent_that_calls_tools_by_text_is_told() -> None:
+    entry = trees.done(0, "RESULT", "Writer")
+    said = [{"role": "user", "content": "Work."}, {"role": "assistant", "content": "Thought: look"}]
+    entry["output"]["messages"] = said
+
+    found = transcript(raw(trees.ended(entry, raw="RESULT"))).messages
+
+    assert found[-2:] == (
+        Message("assistant", "Thought: look", name="Writer"),
+        Message("assistant", "RESULT", name="Writer"),
+    )
+
+
+def test_a_task_whose_messages_are_not_kept_is_told_by_its_text() -> None:
+    entry = trees.done(0, "RESULT", "Writer")
+    del entry["output"]["messages"]
+
+    assert transcript(raw(trees.ended(entry, raw="RESULT"))).messages == (
+        Message("user", "Work.\n\nExpected: A text."),
+        Message("assistant", "RESULT", name="Writer"),
+    )
+
+
+def test_what_is_not_in_the_conversation_is_said() -> None:
+    entry = trees.done(
+        0, "R", "Crew Manager", tools=[trees.call("lookup", "", "9", agent="Writer")]
+    )
+    image = [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "Look."}]
+    strange = {"role": "oracle", "content": "Hm."}
+    entry["output"]["messages"] = [{"role": "user", "content": image}, strange, 7, {"content": "?"}]
+    tree = trees.crew(entry, carried={"task-2|model|#1": {}})
+
+    found = transcript(raw(tree))
+
+    assert found.messages[:2] == (Message("user", "Look."), Message("user", "Hm."))
+    assert found.losses == (
+        "1 × content of the type 'image_url'",
+        "1 × the role 'oracle', told as a user's",
+        "2 × something that is no message",
+        "1 × a call that another agent made for a task",
+        "1 × a recorded step of work that is not at its end",
+    )
+
+
+def test_calls_in_the_forms_of_other_providers_are_read() -> None:
+    entry = trees.done(0, "R", "Writer")
+    entry["output"]["messages"] = [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "lookup", "input": {"key": "a"}},
+            ],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "args": "not json"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"odd": 1}]},
+    ]
+
+    found = transcript(raw(trees.ended(entry, raw="R")))
+
+    assert found.messages[:2] == (
+        Message("assistant", "I look.", (ToolCall("t1", "lookup", {"key": "a"}),), name="Writer"),
+        Message("assistant", "", (ToolCall("call_1", "f", "not json"),), name="Writer"),
+    )
+    assert [one.id for one in found.uncertain] == ["t1", "call_1"]
+    assert found.losses == ("1 × a call of a tool in a form that is not known here",)
+
+
+def test_a_flow_is_read_method_by_method() -> None:
+    crew = {
+        "crew_output": {
+            "raw": "Yes.",
+            "tasks_output": [trees.done(0, "Yes.", "Writer")["output"]],
+        }
+    }
+    feedback = {
+        "message": "Approve?",
+        "output": {"value": "DRAFT"},
+        "feedback": "shorter",
+        "outcome": "rejected",
+    }
+    tree = trees.flow(
+        trees.method("begin", None),
+        trees.method("count", {"n": 1}),
+        trees.method("gather", None) | {"output": crew},
+        trees.method("draft", "rejected", feedback=feedback),
+    )
+
+    assert transcript(raw(tree)) == Transcript(
+        (
+            Message("user", '{"topic": "bees"}'),
+            Message("assistant", '{"n": 1}', name="count"),
+            *of_task("Yes.", "Writer"),
+            Message("assistant", "DRAFT", name="draft"),
+            Message("assistant", "Approve?", name="draft"),
+            Message("user", "shorter"),
+        )
+    )
+
+
+def test_a_flow_that_waits_ends_with_what_it_asks() -> None:
+    waits = {"method": "draft", "message": "Approve?", "output": "DRAFT"}
+    found = transcript(raw(trees.flow(at="pause", waits=waits, carried={"a": 1})))
+
+    assert found.messages[1:] == (
+        Message("assistant", "DRAFT", name="draft"),
+        Message("assistant", "Approve?", name="draft"),
+    )
+    assert found.losses == ()
+
+
+def test_secrets_are_words_and_odd_texts_are_whole() -> None:
+    declare_secret("CREW_TRANSCRIPT_KEY", "crew-transcript-5f0c2a77")
+    entry = trees.done(0, "half \ud800 of a pair", "Writer")
+    entry["output"]["messages"][3]["content"] = "the key is crew-transcript-5f0c2a77"
+
+    found = transcript(raw(trees.ended(entry, raw="x"))).messages
+
+    assert found[3].text == "the key is [secret name:CREW_TRANSCRIPT_KEY]"
+    assert found[4].text == "half \ud800 of a pair"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"done": 3, "tasks": {}, "skipped": None, "carried": 4},
+        {"done": [None, {}, {"output": 5, "did": []}, {"task": {}}], "tasks": [None]},
+        {"done": [{"output": {"messages": [None, {"role": 3}, {"role": "tool"}]}}]},
+        {"done": [{"output": {"messages": [{"role": "assistant", "tool_calls": [None, 4]}]}}]},
+        {"flow": {}, "methods": [None, {"name": 3, "output": 4}, {"feedback": 5}], "waits": 6},
+        {"flow": {}, "methods": [{"name": "a", "output": {"crew_output": {"tasks_output": [1]}}}]},
+    ],
+)
+def test_states_of_another_form_are_read_as_far_as_they_go(tree: Any) -> None:
+    found = transcript(tree)
+
+    assert all(isinstance(message, Message) for message in found.messages)
+
+
+def test_another_agent_reads_a_run_without_crewai(tmp_path: Path) -> None:
+    tree = trees.crew(trees.done(0, "Three causes.", "Researcher"))
+    checkpoint("job", tree, "One task is done.", store=tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True
+    )
+
+    assert find("crewai") is transcript
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "system None 'You are of use.' []",
+        "user None 'Current Task: work.' []",
+        "assistant Researcher '' ['lookup']",
+        "tool lookup '29.6 kg' []",
+        "assistant Researcher 'Three causes.' []",
+        "user None 'Work on the draft, with care.\\n\\nExpected: A text.' []",
+        "user None 'Work on the review, with care.\\n\\nExpected: A text.' []",
+        "[] ()",
+    ]
