@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from crewai import LLM, Agent, Crew, Process, Task
 from crewai.llms.providers.openai.completion import OpenAICompletion
@@ -149,7 +149,7 @@ def guarded(llm: Any, guardrail: Any = None) -> Crew:
     """Return a crew whose second task is refused once."""
 
     # CrewAI refuses an annotation of what it returns that is a text, as it is in this module.
-    def good(output: Any):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def good(output: Any):
         reach(f"guard {output.raw}")
         fine = "GOOD" in output.raw
         return fine, f"{output.raw}, checked" if fine else "it has to be GOOD"
@@ -161,9 +161,9 @@ def structured(llm: Any) -> Crew:
     """Return a crew whose tasks give a model and JSON, and write files."""
     return report(
         llm,
-        {"output_pydantic": Verdict, "output_file": "research-{topic}.json"},
+        {"output_pydantic": Verdict, "output_file": "output-research-{topic}.json"},
         {"output_json": Verdict},
-        {"output_pydantic": Verdict, "output_file": "review.json"},
+        {"output_pydantic": Verdict, "output_file": "output-review.json"},
     )
 
 
@@ -198,8 +198,8 @@ def of_class(llm: Any) -> Crew:
     class Described:
         """A crew of two."""
 
-        agents_config: Any = {}
-        tasks_config: Any = {}
+        agents_config: ClassVar[dict[str, Any]] = {}
+        tasks_config: ClassVar[dict[str, Any]] = {}
 
         @before_kickoff
         def begin(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -273,6 +273,7 @@ BUILDERS: dict[str, Callable[[Any], Crew]] = {
     "heard": heard,
     "class": of_class,
     "raising": lambda llm: report(llm, tools=[lookup, visit]),
+    "asking": lambda llm: report(llm, {}, {"human_input": True}, {}),
     # What a program made of the first one, since it was started.
     "changed": lambda llm: report(llm, {}, {"description": "TASK-draft, anew, on {topic}."}, {}),
     "renamed": lambda llm: report(llm, {"expected_output": "A long text."}, {}, {}),

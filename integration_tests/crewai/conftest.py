@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_tests.crewai.life import RUN, WARMED, Life
+from integration_tests.crewai.life import WARMED, Life
 from integration_tests.crewai.offline import places_of
 from integration_tests.crewai.scripts import SCRIPTS
 from integration_tests.preloaded import Preloaded
@@ -36,7 +36,7 @@ def life(preloaded: Preloaded, tmp_path: Path) -> Iterator[Start]:
 
     def make(app: str, **options: Any) -> Life:
         folder = tmp_path / f"life-{len(made)}"
-        script = options.pop("script", SCRIPTS[app])
+        script = options.pop("script", None) or SCRIPTS[app]
         one = Life(preloaded, folder, {"app": app, **options}, script)
         made.append(one)
         return one.__enter__()
@@ -52,8 +52,8 @@ def whole(
 ) -> Callable[..., dict[str, Any]]:
     """Return a function that says what an undisturbed run comes to; each kind runs once.
 
-    That is its `result`, how many `answers` the model gave, what was done `outside`, and the
-    `appends` to its journal.
+    That is its `result`, how many `answers` the model gave, what was done `outside`, the
+    `appends` to its journal, and the `files` that its tasks wrote.
     """
     known: dict[str, dict[str, Any]] = {}
 
@@ -68,11 +68,8 @@ def whole(
                     "answers": one.asked(),
                     "outside": one.outside(),
                     "appends": one.lines("appends.txt"),
-                    "files": sorted(path.name for path in folder.glob("re*.json")),
+                    "files": one.files(),
                 }
         return known[name]
 
     return run
-
-
-__all__ = ["RUN"]

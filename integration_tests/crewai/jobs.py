@@ -20,7 +20,7 @@ from crewai import Crew, CrewOutput
 from crewai.hooks.dispatch import InterceptionPoint, on
 
 from caravanserai import WaitingForPerson
-from caravanserai.crewai import waypoints
+from caravanserai.crewai import resumable_crew, waypoints
 from caravanserai_core.stores import FileStore
 from integration_tests.crewai import apps, places
 from integration_tests.crewai.offline import places_of
@@ -129,8 +129,10 @@ def crew_of(url: str, options: dict[str, Any]) -> Crew:
     """Return the crew of an app with the program's own task callback, and with waypoints."""
     crew = apps.build(options["app"], url, **options.get("model", {}))
     crew.task_callback = then = None if options.get("silent") else told
+    run_id = options.get("run_id", RUN)
+    if options.get("resumable"):
+        return resumable_crew(crew, run_id=run_id, **options.get("more", {}))
     if not options.get("plain"):
-        run_id = options.get("run_id", RUN)
         crew.task_callback = waypoints(run_id, then=then, **options.get("more", {}))
     return crew
 
@@ -146,10 +148,10 @@ def run(url: str, options: dict[str, Any]) -> int:
     Args:
         url: of the scripted model.
         options: `app`; `place`; `way`, "kickoff", "kickoff_async" or "akickoff", or one of the
-            three for each of the `inputs`; `plain`, without waypoints; `silent`, without a task
-            callback of the program; `hooks`, whether the program has some; `run_id`; `model`,
-            for the model's client; `more`, for `waypoints`. Where the run waits for a person the
-            result has only "waits".
+            three for each of the `inputs`; `plain`, without waypoints; `resumable`, made so by
+            `resumable_crew`; `silent`, without a task callback of the program; `hooks`, whether
+            the program has some; `run_id`; `model`, for the model's client; `more`, for
+            `waypoints`. Where the run waits for a person the result has only "waits".
     """
     begin(options)
     crew = crew_of(url, options)

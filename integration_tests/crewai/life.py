@@ -78,9 +78,7 @@ class Life:
 
     # ------------------------------------------------------------------ what happens to it
 
-    def start(
-        self, place: str | None = None, *, job: str = f"{JOBS}:run", **options: Any
-    ) -> Ended:
+    def start(self, place: str | None = None, *, job: str = f"{JOBS}:run", **options: Any) -> Ended:
         """Start a job once, to be killed at a place."""
         given = {**self.options, **options, "place": place}
         request = re.fullmatch(r"request (\d+)", place or "")
@@ -155,6 +153,10 @@ class Life:
         """Return the lines of one of the files that the job leaves."""
         path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
+
+    def files(self) -> dict[str, str]:
+        """Return the files that tasks wrote (`output_file`)."""
+        return {path.name: path.read_text() for path in self.folder.glob("output-*")}
 
     def asked(self) -> int:
         """Count the requests that the model answered in full; none was refused."""

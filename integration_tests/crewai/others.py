@@ -60,3 +60,12 @@ def replayed(url: str, options: dict[str, Any]) -> int:
     crew.kickoff(inputs=INPUTS)
     tell(outcome(crew.replay(str(crew.tasks[-1].id))))
     return 0
+
+
+def beside(url: str, options: dict[str, Any]) -> int:
+    """Kick the crew off, and then one without waypoints, twice, in the same process."""
+    begin(options)
+    crew_of(url, options).kickoff(inputs=INPUTS)
+    without = crew_of(url, {**options, "plain": True})
+    tell([outcome(without.kickoff(inputs=INPUTS)) for _ in range(2)])
+    return 0

@@ -87,6 +87,9 @@ PLAN = {
 EDITED: Rules = [*task("check", look("check"), keep("check")), *REPORT]
 """For what a program made of the first crew."""
 
+RATED = task("review", look("review"), keep("review"), say={"title": "review", "score": 7})
+"""For a last task whose result has a type."""
+
 _LESSONS = {"suggestions": ["Be brief."], "quality": 8.5, "final_summary": "Good."}
 
 EVALUATED: Rules = [
@@ -122,6 +125,7 @@ SCRIPTS: dict[str, Any] = {
     "planned": [{"if_said": "Based on these tasks summary", "say": PLAN}, *REPORT],
     "heard": REPORT,
     "class": REPORT,
+    "asking": [{"if_said": "make it shorter", "say": "Short draft."}, *REPORT],
     "raising": [
         rule for name in NAMES for rule in task(name, [["visit", {"key": name}]], look(name))
     ],

@@ -16,7 +16,7 @@ from integration_tests.support import require
 require("crewai")
 
 from integration_tests.crewai.life import RUN, Life, comparable
-from integration_tests.crewai.scripts import EDITED
+from integration_tests.crewai.scripts import EDITED, RATED
 
 Whole = Callable[..., dict[str, Any]]
 Start = Callable[..., Life]
@@ -38,9 +38,10 @@ def test_the_tasks_in_front_of_a_change_are_kept(
     """And all behind it is done anew, in a run that was cut off or is finished."""
     if app != "changed" and place != "begin lookup review" and not thorough:
         pytest.skip("part of --thorough")
-    alone = life(app, script=EDITED)
+    script = [*RATED, *EDITED] if app == "other type" else EDITED
+    alone = life(app, script=script)
     expected = alone.ended()
-    one = life("report", script=EDITED)
+    one = life("report", script=script)
     if place is None:
         one.ended()
     else:

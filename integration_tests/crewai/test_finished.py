@@ -15,11 +15,10 @@ from integration_tests.support import require
 
 require("crewai")
 
+from caravanserai.crewai import waypoints
 from integration_tests.crewai import apps
 from integration_tests.crewai.life import RUN, Life, comparable
 from integration_tests.openai_agents.scripted import by_rules
-
-from caravanserai.crewai import waypoints
 
 Whole = Callable[..., dict[str, Any]]
 Start = Callable[..., Life]

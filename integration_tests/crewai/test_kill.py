@@ -17,8 +17,8 @@ from integration_tests.support import require
 
 require("crewai")
 
-from integration_tests.crewai.checking import check_killed, places_of
-from integration_tests.crewai.life import Life
+from integration_tests.crewai.checking import ASKED_AT_ONCE, AT_ONCE, check_killed, places_of
+from integration_tests.crewai.life import Life, comparable
 from integration_tests.crewai.scripts import SCRIPTS
 
 Whole = Callable[..., dict[str, Any]]
@@ -87,3 +87,43 @@ def test_killed_anywhere(life: Start, whole: Whole, app: str, thorough: bool) ->
     assert len(places) > 30
     for place in places if thorough else random.sample(places, 2):
         check_killed(life(app), undisturbed, place)
+
+
+@pytest.mark.parametrize("app", ["report", "react", "hierarchical", "guarded", "planned"])
+def test_killed_at_every_second_request(life: Start, whole: Whole, app: str) -> None:
+    """Each start has one answer more, and at last all is done, as if nothing had been."""
+    one = life(app)
+    kills = 0
+    while one.start("request 2").killed:
+        kills += 1
+        one.check_store()
+    undisturbed = whole(app)
+    assert kills == undisturbed["answers"] - 1
+    assert comparable(one.ended()) == comparable(undisturbed["result"])
+    assert one.asked() == undisturbed["answers"]
+    assert one.outside() == undisturbed["outside"]
+
+
+@pytest.mark.parametrize("app", ["report", "parallel", "hole"])
+def test_killed_again_and_again(life: Start, whole: Whole, app: str, thorough: bool) -> None:
+    """Anywhere, also while it goes on: a tool whose result is recorded never runs again."""
+    chance = random.Random(app)
+    for _ in range(10 if thorough else 1):
+        one = life(app)
+        kills = 0
+        while one.start(f"append {chance.randint(4, 14)} {chance.choice(SIDES)}").killed:
+            kills += 1
+            one.check_store()
+        undisturbed = whole(app)
+        assert kills
+        assert comparable(one.ended()) == comparable(undisturbed["result"])
+        at_once = ASKED_AT_ONCE.get(app, 1)
+        assert one.requests() <= undisturbed["answers"] + kills * at_once
+        assert not undisturbed["outside"] - one.outside()
+        again = one.outside() - undisturbed["outside"]
+        assert max(again.values(), default=0) <= kills
+        ends = [line for line in again.elements() if not line.startswith("begin ")]
+        assert len(ends) <= kills * AT_ONCE.get(app, 1)
+
+
+SIDES = ("begins", "ends")

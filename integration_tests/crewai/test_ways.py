@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,12 @@ from integration_tests.support import require
 
 require("crewai")
 
-from integration_tests.crewai.life import Life, comparable
+from crewai import Agent, Crew, Task
+
+from caravanserai.crewai import resumable_crew, waypoints
+from integration_tests.crewai import apps
+from integration_tests.crewai.checking import check_killed
+from integration_tests.crewai.life import RUN, Life, comparable
 from integration_tests.crewai.scripts import EVALUATED
 
 Whole = Callable[..., dict[str, Any]]
@@ -130,7 +137,37 @@ def _of_bees(found: Any) -> Any:
     return found
 
 
+@pytest.mark.parametrize("place", ["then research", "end write_down draft", "request 8"])
+@pytest.mark.parametrize("app", ["report", "heard"])
+def test_a_crew_that_is_made_resumable(life: Start, whole: Whole, app: str, place: str) -> None:
+    """Its own task callback is called as before, once for each task."""
+    check_killed(life(app, resumable=True), whole(app, resumable=True), place)
+    assert comparable(whole(app, resumable=True)["result"]) == comparable(whole(app)["result"])
+    assert whole(app, resumable=True)["outside"] == whole(app)["outside"]
+
+
+def test_a_crew_takes_waypoints_without_a_warning(tmp_path: Path) -> None:
+    """CrewAI warns of callbacks that it could not name in its own checkpoints."""
+    agent = Agent(role="Researcher", goal="g", backstory="b", llm=apps.model("http://127.0.0.1:9"))
+    task = Task(name="t", description="d", expected_output="e", agent=agent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        crew = Crew(agents=[agent], tasks=[task], task_callback=waypoints("r", store=tmp_path))
+        resumable_crew(crew, run_id="r", store=tmp_path)
+
+
 # ---------------------------------------------------------------------- no jobs
+
+
+def test_a_crew_without_waypoints_is_left_alone(life: Start) -> None:
+    """In a process in which another one has some: it works anew each time."""
+    other = life("report", plain=True, each=[{"topic": "bees"}] * 2)
+    expected = other.ended(job=f"{OTHERS}:twice")
+    one = life("report")
+    found = one.ended(job=f"{OTHERS}:beside")
+    assert comparable(found) == comparable(expected)
+    assert one.asked() == 27
+    assert [run.run_id for run in list_runs(store=one.store)] == [RUN]
 
 
 @pytest.mark.parametrize("job", ["tested", "trained"])

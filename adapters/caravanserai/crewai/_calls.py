@@ -99,7 +99,7 @@ def call_tool(
 
     with _noticed(call) as found:
         value = effects.once(place.job.journal, call.step, run, place.job.policy(tool.name))
-        found.append(given[0] if given else _counted(tool, value))
+        found.append(given[0] if given else _counted(call, value))
     return found[0]
 
 
@@ -127,7 +127,7 @@ async def acall_tool(
     with _noticed(call) as found:
         policy = place.job.policy(tool.name)
         value = await effects.aonce(place.job.journal, call.step, run, policy)
-        found.append(given[0] if given else _counted(tool, value))
+        found.append(given[0] if given else _counted(call, value))
     return found[0]
 
 
@@ -164,10 +164,16 @@ def _delegates(tool: Any) -> bool:
     return isinstance(getattr(tool, "_original_tool", None) or tool, BaseAgentTool)
 
 
-def _counted(tool: Any, value: Any) -> Any:
-    """Count a call that is not made again with those that `max_usage_count` limits."""
+def _counted(call: _Call, value: Any) -> Any:
+    """Count a call that is not made again, and what it asked models, as where it is made."""
+    tool = call.tool
+    call.place.job.given_again(call.inside)
     if tool.max_usage_count is not None:
-        tool.current_usage_count += 1
+        (
+            tool._increment_usage_count
+            if isinstance(tool, CrewStructuredTool)
+            else tool._claim_usage
+        )()
     return value
 
 

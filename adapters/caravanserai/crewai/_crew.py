@@ -66,7 +66,8 @@ class CrewJob(Job):
 
     def open(self) -> Run:
         """Open the run; it is to be entered."""
-        return self._open(_notes.goal_of(self._crew.name or "crew", self._given))
+        goal = _notes.goal_of(self._crew.name or "crew", self._given)
+        return self._open(goal, _sdk.process_of(self._crew))
 
     # ------------------------------------------------------------------ where it is
 
@@ -148,7 +149,7 @@ class CrewJob(Job):
             "crewai": _sdk.crewai_version(),
             "crew": {
                 "name": self._crew.name or "crew",
-                "process": str(getattr(self._crew.process, "value", self._crew.process)),
+                "process": _sdk.process_of(self._crew),
             },
             "given": self._given,
             "tasks": self._told,
@@ -287,11 +288,13 @@ class CrewJob(Job):
             judge: asks it; returns a `GuardrailResult`.
         """
         key = place.steps.key(GUARDRAIL, place.path, f"{number}({digest(_about(output))})")
+        inside = place.inside(f"guardrail-{digest(key)}")
         known = place.steps.recorded(key)
         if known is not None:
+            self.given_again(inside)
             gave = _outputs.restored(known["gave"])
             return _sdk.guardrail_result(known["success"], gave, known["error"])
-        with at(place.inside(f"guardrail-{number}")):
+        with at(inside):
             found = judge()
         data = {
             "success": found.success,
@@ -342,6 +345,9 @@ class CrewJob(Job):
                 },
                 "usage": did.usage,
             }
+            counts = {str(tool.name): tool.current_usage_count for tool in self._limited()}
+            if counts:
+                self._done[index]["counts"] = counts
             self._outputs[index] = output
             self._note_counted(index)
             tree = self._tree("task", self._carried())
@@ -377,6 +383,13 @@ class CrewJob(Job):
         manager = self._crew.manager_agent
         return "manager" if manager is not None and manager.llm is model else ""
 
+    def models(self) -> dict[str, Any]:
+        """Return the models whose tokens CrewAI counts, by name."""
+        models = {f"agent {n}": agent.llm for n, agent in enumerate(self._crew.agents)}
+        manager = self._crew.manager_agent
+        models["manager"] = manager.llm if manager is not None else self._crew.manager_llm
+        return models
+
     def _count_what_was_used(self) -> None:
         """Add what the finished tasks used to what the models of this process count."""
         for index, entry in self._done.items():
@@ -387,27 +400,25 @@ class CrewJob(Job):
 
     def _note_counted(self, index: int) -> dict[str, Any]:
         """Note that models of this process count what a task used; returns those that did not."""
-        models = {f"agent {n}": agent.llm for n, agent in enumerate(self._crew.agents)}
-        manager = self._crew.manager_agent
-        models["manager"] = manager.llm if manager is not None else self._crew.manager_llm
         used = {slot for slot, _ in self._done[index]["usage"]}
         return {
             slot: model
-            for slot, model in models.items()
+            for slot, model in self.models().items()
             if slot in used and _first_time(model, (self._run_id, self._path(index)))
         }
 
-    def _count_calls(self) -> None:
-        """Count the calls of finished tasks with those that `max_usage_count` limits."""
+    def _limited(self) -> list[Any]:
+        """Return the tools whose calls `max_usage_count` limits."""
         owners: list[Any] = [*self._crew.agents, *self._tasks]
         tools = {id(tool): tool for owner in owners for tool in owner.tools or ()}
-        for index, entry in self._done.items():
-            called = [one["tool"] for one in entry["did"]["tools"]]
-            for tool in tools.values():
-                if tool.max_usage_count is not None and _first_time(
-                    tool, (self._run_id, self._path(index))
-                ):
-                    tool.current_usage_count += called.count(tool.name)
+        return [tool for tool in tools.values() if tool.max_usage_count is not None]
+
+    def _count_calls(self) -> None:
+        """Count the calls of finished tasks with those that `max_usage_count` limits."""
+        for entry in self._done.values():
+            for tool in self._limited():
+                counted = entry.get("counts", {}).get(tool.name, 0)
+                tool.current_usage_count = max(tool.current_usage_count, counted)
 
     def _write_files(self) -> None:
         """Write the output files that a crash may have kept from being written.

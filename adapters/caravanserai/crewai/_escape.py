@@ -1,7 +1,8 @@
 """Errors that must leave CrewAI, which makes a text for the model of what a tool raises.
 
-CrewAI lets one kind of error through everywhere: the one by which a hook stops a run. So what has
-to stop a start is raised as an error of both kinds, and told as what it is where it has left.
+CrewAI lets one kind of error through but for the body of a tool: the one by which a hook stops a
+run. So what has to stop a start is raised as an error of both kinds, again at the next question to
+a model or call of a tool where a tool raised it, and told as what it is where it has left.
 """
 
 from __future__ import annotations

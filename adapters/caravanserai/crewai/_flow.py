@@ -71,7 +71,7 @@ class FlowJob(Job):
 
     def open(self) -> Run:
         """Open the run; it is to be entered."""
-        return self._open(_notes.flow_goal_of(_sdk.flow_name(self._flow), self._given))
+        return self._open(_notes.flow_goal_of(_sdk.flow_name(self._flow), self._given), "flow")
 
     # ------------------------------------------------------------------ where it is
 
@@ -106,8 +106,14 @@ class FlowJob(Job):
         return None
 
     @property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs that the engine is to begin with: the restored state has them already."""
+    def inputs(self) -> dict[str, Any] | None:
+        """The inputs that the engine is to begin with.
+
+        A restored state has them already; with the id alone the engine asks for that. Without one
+        the engine would say, in red, that it finds none.
+        """
+        if self._state is None:
+            return self._given or None
         return {"id": self._run_id} if self._methods else {**self._given, "id": self._run_id}
 
     @property

@@ -91,6 +91,7 @@ async def _worked(
     """Let the engine do the work of a start."""
     instrument()
     _sdk.clear(flow)
+    _sdk.name_it(flow, job.run.run_id)
     if flow.persistence is None:
         flow.persistence = ours  # where the engine saves a pause
     try:

@@ -70,9 +70,9 @@ class Job:
         """Return the block in which no other thread or task of this process does the job."""
         return Alone(self.journal)
 
-    def _open(self, goal: str) -> Run:
+    def _open(self, goal: str, kind: str) -> Run:
         options = self._options
-        self.journal.framework = _sdk.framework()
+        self.journal.framework = f"{_sdk.framework()}, {kind}"
         self.run = open_run(
             self._run_id,
             store=options.store,
@@ -190,6 +190,20 @@ class Job:
                 "failed": failed,
             }
         )
+
+    def given_again(self, place: Place) -> None:
+        """Count what models answered inside of a step that is not done again."""
+        models = self.models()
+        for key, data in self.steps.below(place.path).items():
+            if f"|{MODEL}|" not in key:
+                continue
+            for usage in data["usage"] if data["model"] in models else ():
+                _sdk.add_usage(models[data["model"]], usage)
+            self.answered(place, data)
+
+    def models(self) -> dict[str, Any]:
+        """Return the models whose tokens are counted, by name."""
+        return {}
 
     def slot_of(self, model: Any) -> str:
         """Return by which name the tokens of a model are counted."""

@@ -113,6 +113,11 @@ def is_hierarchical(crew: Crew) -> bool:
     return crew.process == Process.hierarchical
 
 
+def process_of(crew: Crew) -> str:
+    """Return how the tasks of a crew are given out: "sequential" or "hierarchical"."""
+    return str(getattr(crew.process, "value", crew.process))
+
+
 def is_training(crew: Crew) -> bool:
     """Say whether a crew is trained or tested: its kickoffs are no jobs."""
     if crew._train:
@@ -163,6 +168,11 @@ def clear(flow: Flow[Any]) -> None:
     flow._human_feedback_method_outputs.clear()
     flow.human_feedback_history.clear()
     flow.last_human_feedback = None
+
+
+def name_it(flow: Flow[Any], run_id: str) -> None:
+    """Give the state of a flow that begins its id."""
+    flow._stamp_state_id(run_id)
 
 
 def no_pause(flow: Flow[Any]) -> None:
