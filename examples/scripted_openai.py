@@ -68,8 +68,11 @@ class Asked:
     calls: list[Call] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)  # offered now
+    # By persons and by the model, from the start.
+    said: list[str] = field(default_factory=list, compare=False)
 
     def hears(self, user: str) -> None:
+        self.said.append(user)
         self.user, self.calls, self.outputs = user, [], []
 
 
@@ -181,6 +184,8 @@ class Responses:
                 asked.instructions += text_of(item["content"])
             elif item.get("role") == "user":
                 asked.hears(text_of(item["content"]))
+            elif item.get("role") == "assistant":
+                asked.said.append(text_of(item["content"]))
             elif item.get("type") == "function_call":
                 asked.calls.append((item["name"], json.loads(item["arguments"])))
             elif item.get("type") == "function_call_output":
@@ -282,6 +287,8 @@ class Chat:
                 asked.instructions += text_of(message["content"])
             elif message["role"] == "user":
                 asked.hears(text_of(message["content"]))
+            elif message.get("content"):
+                asked.said.append(text_of(message["content"]))
             for call in message.get("tool_calls") or ():
                 waiting.append(call["id"])
                 function = call["function"]

@@ -211,12 +211,15 @@ STRUCTURED: list[Any] = [
 # ---------------------------------------------------------------------- an agent as a tool
 
 
-def nested(model: Any, *, approval: bool = False) -> Agent[Any]:
+def nested(
+    model: Any, *, approval: bool = False, options: dict[str, Any] | None = None
+) -> Agent[Any]:
     """Return an agent that asks another, which has a tool of its own.
 
     Args:
         model: a model or its name.
         approval: the inner agent also has a tool that needs an approval.
+        options: more for `Agent.as_tool`; with a `run_config`, that says the inner agent's model.
     """
 
     @function_tool
@@ -243,10 +246,10 @@ def nested(model: Any, *, approval: bool = False) -> Agent[Any]:
     expert = Agent(
         name="expert",
         instructions="You know the stock.",
-        model=model,
+        model=None if "run_config" in (options or {}) else model,
         tools=[check_stock, reserve] if approval else [check_stock],
     )
-    asking = expert.as_tool("ask_expert", "Ask who knows the stock.")
+    asking = expert.as_tool("ask_expert", "Ask who knows the stock.", **(options or {}))
     return Agent(
         name="shop", instructions="Ask the expert.", model=model, tools=[asking, write_down]
     )

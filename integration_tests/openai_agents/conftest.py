@@ -14,6 +14,12 @@ from integration_tests.preloaded import Preloaded
 Start = Callable[..., Life]
 
 
+def _script(app: str) -> Any:
+    from integration_tests.openai_agents import apps, inner
+
+    return {**apps.SCRIPTS, **inner.SCRIPTS}[app]
+
+
 @pytest.fixture(scope="session")
 def preloaded() -> Iterator[Preloaded]:
     with Preloaded(WARMED) as process:
@@ -26,10 +32,8 @@ def life(preloaded: Preloaded, tmp_path: Path) -> Iterator[Start]:
     made: list[Life] = []
 
     def make(app: str, *, server: dict[str, Any] | None = None, **options: Any) -> Life:
-        from integration_tests.openai_agents.apps import SCRIPTS
-
         folder = tmp_path / f"life-{len(made)}"
-        script = options.pop("script", SCRIPTS[app])
+        script = options.pop("script", None) or _script(app)
         one = Life(preloaded, folder, {"app": app, **options}, script, **(server or {}))
         made.append(one)
         return one.__enter__()
@@ -51,12 +55,10 @@ def whole(
     known: dict[str, dict[str, Any]] = {}
 
     def run(app: str, **options: Any) -> dict[str, Any]:
-        from integration_tests.openai_agents.apps import SCRIPTS
-
         name = repr((app, sorted(options.items())))
         if name not in known:
             folder = tmp_path_factory.mktemp("whole")
-            with Life(preloaded, folder, {"app": app, **options}, SCRIPTS[app]) as one:
+            with Life(preloaded, folder, {"app": app, **options}, _script(app)) as one:
                 found = one.finished()
                 known[name] = {
                     "result": found,

@@ -34,7 +34,7 @@ from openai import AsyncOpenAI
 from caravanserai import WaitingForPerson
 from caravanserai.openai_agents import Runner
 from caravanserai_core.stores import FileStore
-from integration_tests.openai_agents import apps
+from integration_tests.openai_agents import apps, inner
 
 TASK = "Refund order A17 please."
 RUN = "job"
@@ -159,6 +159,14 @@ def outcome(result: Any) -> dict[str, Any]:
     }
 
 
+def begin(options: dict[str, Any]) -> None:
+    """Let this process die at the `place` of its options."""
+    global _appends
+    apps.die_at(options.get("place"))
+    _appends = itertools.count(1)
+    watch_appends()
+
+
 def run(url: str, options: dict[str, Any]) -> int:
     """Run an app once; what came of it goes to result.json, each event to events.jsonl.
 
@@ -169,10 +177,7 @@ def run(url: str, options: dict[str, Any]) -> int:
             whether there are some; `more`, for the runner. Where the run waits for a person in
             another way than the SDK's, the result has only "waits".
     """
-    global _appends
-    apps.die_at(options.get("place"))
-    _appends = itertools.count(1)
-    watch_appends()
+    begin(options)
     start = _Start(url, options)
     try:
         result = start.sync() if options.get("way") == "sync" else asyncio.run(start.start())
@@ -188,7 +193,9 @@ class _Start:
         self.plain = options.get("plain", False)
         self.client = client_of(url)
         model = model_of(self.client, options.get("api", "responses"))
-        self.agent = apps.build(options["app"], model)
+        self.agent = inner.APPS.get(options["app"], functools.partial(apps.build, options["app"]))(
+            model
+        )
         self.session = Session() if options.get("session") else None
         self.given: dict[str, Any] = {
             "session": self.session,
@@ -241,6 +248,8 @@ class _Start:
             apps.reach("paused")
         told = outcome(result)
         told["events"] = self.events
+        if inner.there():
+            told["inner"] = await inner.told()
         if self.session is not None:
             told["session"] = await self.session.get_items()
         return told

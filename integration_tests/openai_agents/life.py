@@ -33,6 +33,7 @@ class Life:
         server: options of the model's server.
 
     Attributes:
+        call: what each start calls, as "module:function".
         uncertain: how often it was asked whether a call of a tool had happened.
     """
 
@@ -50,6 +51,7 @@ class Life:
         self.options = options
         self.store = FileStore(folder / ".caravanserai")
         self.server = ScriptedOpenAI(script, **server)
+        self.call = f"{JOBS}:run"
         self.uncertain = 0
 
     def __enter__(self) -> Self:
@@ -68,9 +70,8 @@ class Life:
         given = {**self.options, **options, "place": place}
         (self.folder / "result.json").unlink(missing_ok=True)
         (self.folder / "out.txt").touch()  # a child that is killed at once has not made it
-        call = f"{JOBS}:run"
         url = self.server.url
-        ended = self.preloaded.run(call, url, given, folder=self.folder, kill_after=kill_after)
+        ended = self.preloaded.run(self.call, url, given, folder=self.folder, kill_after=kill_after)
         assert ended.seconds < PATIENCE, f"it hangs: {ended.out}"
         return ended
 

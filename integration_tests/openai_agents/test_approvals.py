@@ -124,10 +124,13 @@ def test_killed_between_two_approved_calls(life: Start, place: str) -> None:
     one.ended()
     one.agree()
     one.killed(place)
+    # Each runs in a thread of its own: the other may have been in flight beside it.
+    done, recorded = one.outside(), one.recorded()
+    lost = {name: done[f"end {name}"] - recorded[name] for name in ("pay", "count", "ship")}
+    assert lost["ship"] == 1 or place != "end ship"
+    assert set(lost.values()) <= {0, 1}
     one.finished()
-    again = 1 if place == "end ship" else 0
-    assert [one.outside()[f"end {n}"] for n in ("pay", "count", "ship")][1:] == [1, 1 + again]
-    assert one.outside()["end pay"] in (1, 2)  # it may have been in flight beside it
+    assert {name: one.outside()[f"end {name}"] - 1 for name in lost} == lost
     assert one.asked() == 2
 
 

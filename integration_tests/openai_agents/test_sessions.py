@@ -41,7 +41,7 @@ from agents.memory import (
 from openai import APIConnectionError, AsyncOpenAI
 
 from caravanserai.openai_agents import WaypointSession
-from caravanserai.openai_agents._kept_session import KeptSession
+from caravanserai.openai_agents._kept_session import KeptSession, Writers
 from caravanserai_core.stores import MemoryStore
 from integration_tests.openai_agents import apps
 from integration_tests.openai_agents.conversations import Conversations
@@ -653,3 +653,60 @@ def test_when_the_sdk_writes_a_session_where_a_guardrail_trips() -> None:
     with pytest.raises(InputGuardrailTripwireTriggered):
         run_with(session, lambda m: Agent(name="a", model=m, input_guardrails=[never]))
     assert session.calls == ["get", "add user"]
+
+
+# ---------------------------------------------------------------------- two that write to one
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_that_add_the_same_words_at_once_lose_none_of_them(order: tuple[int, int]) -> None:
+    """Killed anywhere, and started again in either order: each adds its own."""
+    said = [user("the same"), model("words")]
+
+    async def start(session: Any, logs: list[Log], order: tuple[int, int]) -> None:
+        shared = Writers(session)
+
+        async def one(log: Log) -> None:
+            kept = KeptSession(session, log, others=shared)
+            for item in said:
+                await kept.add_items([item])
+
+        await asyncio.gather(*(one(logs[number]) for number in order))
+
+    def fresh() -> tuple[Places, Any, list[Log]]:
+        places = ForAll()
+        return places, Yielding(places), [Log(places), Log(places)]
+
+    places, session, logs = fresh()
+    asyncio.run(start(session, logs, (0, 1)))
+    wanted = sorted(told([*OLD, *said, *said]), key=repr)
+    assert sorted(told(session.items), key=repr) == wanted
+    for death in range(1, places.count + 1):
+        places, session, logs = fresh()
+        places.dies_at = death
+        with pytest.raises(Killed):
+            asyncio.run(start(session, logs, (0, 1)))
+        places.dies_at = None
+        asyncio.run(start(session, logs, order))
+        assert sorted(told(session.items), key=repr) == wanted, f"killed at {death}"
+
+
+class ForAll(Places):
+    """Whoever comes to a place after the process was killed is dead, too."""
+
+    def reach(self) -> None:
+        self.count += 1
+        if self.dies_at is not None and self.count >= self.dies_at:
+            raise Killed
+
+
+class Yielding(Listed):
+    """A session that lets others work while it does."""
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        await asyncio.sleep(0)
+        return await super().get_items(limit)
+
+    async def add_items(self, items: list[Any]) -> None:
+        await asyncio.sleep(0)
+        await super().add_items(items)

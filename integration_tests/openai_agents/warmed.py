@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from integration_tests.openai_agents import apps, jobs
+from integration_tests.openai_agents import apps, failing, jobs
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
 
 
@@ -35,5 +35,6 @@ def _warm() -> None:
 
 
 _warm()
+assert failing  # imported to be called
 gc.collect()
 gc.freeze()  # so that a child's collector leaves the pages alone that it shares

@@ -18,6 +18,8 @@ from caravanserai_core.stepping import Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from caravanserai.openai_agents._steps import Place, Writing
+
 _log = logging.getLogger("caravanserai")
 
 
@@ -33,6 +35,24 @@ async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], 
     place = here.get()
     if place is None:
         return await _awaited(work())
+    writing = place.steps.writing(place.path)
+    try:
+        value = await _called(place, writing, tool, call_id, arguments, work)
+    except Exception:
+        await writing.over()
+        raise
+    await writing.over()
+    return value
+
+
+async def _called(
+    place: Place,
+    writing: Writing,
+    tool: Any,
+    call_id: str,
+    arguments: str,
+    work: Callable[[], Any],
+) -> Any:
     key = place.call(call_id)
     inner = _sdk.inner_agent(tool)
     if inner is not None:
@@ -47,10 +67,12 @@ async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], 
 
     async def call() -> Any:
         token = here.set(place.inside(key, ordered=False))
+        writing.ends()
         try:
             with collected() as escaping:
                 value = await _awaited(work())
         finally:
+            writing.begins()
             here.reset(token)
         if escaping:
             # The SDK told the model of it, as of an error of the tool.
@@ -66,6 +88,7 @@ async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], 
         token=f"{place.job.token}/{key}",
     )
     journal = place.job.journal
+    writing.begins()
     try:
         value = await effects.aonce(journal, step, call, place.job.policy(tool))
     except CaravanseraiError as error:
@@ -75,6 +98,8 @@ async def call_tool(tool: Any, call_id: str, arguments: str, work: Callable[[], 
     except asyncio.CancelledError:
         place.job.calls()
         raise
+    finally:
+        writing.ends()
     place.job.calls()
     return given[0] if given else value
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents import RunHooks
 
+from caravanserai.openai_agents._inner_runs import stand_in_front
 from caravanserai.openai_agents._instrument import prepare
 from caravanserai.openai_agents._steps import outside
 
@@ -59,7 +60,8 @@ class Following(RunHooks[Any]):
             await self._hooks.on_handoff(context, from_agent=from_agent, to_agent=to_agent)
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        """Pass on."""
+        """Stand in front of a runner that the program has set since."""
+        stand_in_front()
         with outside():
             await self._hooks.on_tool_start(context, agent, tool)
 

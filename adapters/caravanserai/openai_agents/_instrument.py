@@ -368,25 +368,42 @@ def _instrument_guardrail(guardrail: Any) -> None:
     @functools.wraps(function)
     async def instrumented(*args: Any, **kwargs: Any) -> Any:
         place = here.get()
-        if place is None or place.path:
+        if place is None:
             return await _awaited(function(*args, **kwargs))
         name = guardrail.get_name()
+        if place.path:
+            # Beside its agent, whose models it must not be taken for.
+            path = f"{place.path}/guardrail {name}"
+            token = here.set(place.inside(path, ordered=False, judges=True))
+            try:
+                return await _awaited(function(*args, **kwargs))
+            finally:
+                here.reset(token)
         times = place.steps.next_seen(f"{name}:{place.asked}")
         key = f"{name}:{place.asked}#{times}"
         known = place.steps.recorded(GUARDRAIL, key)
         if known is not None:
             return GuardrailFunctionOutput(**known.data)
-        token = here.set(place.inside(f"guardrail {key}", ordered=False))
+        token = here.set(place.inside(f"guardrail {key}", ordered=False, judges=True))
+        writing = place.steps.writing("guardrails")
         with place.job.guarding():
             try:
                 found = await _awaited(function(*args, **kwargs))
+            except Exception:
+                await writing.over()
+                raise
             finally:
                 here.reset(token)
             if getattr(found, "tripwire_triggered", False):
                 # The SDK stops the run now, before a tool starts; the next start judges again.
                 place.job.tripped()
+                await writing.over()
             else:
-                await _record_guardrail(place, key, name, found)
+                writing.begins()
+                try:
+                    await _record_guardrail(place, key, name, found)
+                finally:
+                    writing.ends()
             return found
 
     _put(guardrail, "guardrail_function", instrumented)

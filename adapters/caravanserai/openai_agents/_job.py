@@ -10,11 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import agents
-from agents import RunConfig, RunState, UserError
+from agents import RunState, UserError
 
 from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk
 from caravanserai.openai_agents._folding import folded, plain, unfolded
 from caravanserai.openai_agents._following import Following
+from caravanserai.openai_agents._inner_runs import stand_in_front
 from caravanserai.openai_agents._instrument import (
     instrument_model,
     not_recorded,
@@ -403,10 +404,7 @@ class Job:
     def stream(self) -> RunResultStreaming:
         """Let the SDK do the work."""
         passed = dict(self._passed)
-        config = passed.pop("run_config")
-        config = RunConfig() if config is None else config
-        if isinstance(config, dict):
-            config = RunConfig(**config)
+        config, own = _sdk.config_of(passed.pop("run_config"))
         prepare(self._agent)
         prepare_provider(config.model_provider)
         prepare_guardrails([*(config.input_guardrails or ()), *(config.output_guardrails or ())])
@@ -415,7 +413,12 @@ class Job:
         session = passed.pop("session")
         if session is not None:
             added = (self._before or {}).get("added", 0)
-            self._session = KeptSession(session, SessionLog(self.steps), first=added + 1)
+            self._session = KeptSession(
+                session,
+                SessionLog(self.steps),
+                first=added + 1,
+                others=self.steps.writers(session),
+            )
         passed |= {"run_config": config, "session": self._session}
         passed["hooks"] = Following(self, passed["hooks"])
         given = self._given if self._state is None else self._state
@@ -424,11 +427,14 @@ class Job:
             for name in ("previous_response_id", "conversation_id", "auto_previous_response_id"):
                 passed.pop(name)
             passed.pop("context")
+        stand_in_front()
         token = here.set(Place(self.steps, self))
         try:
             self._result = agents.Runner.run_streamed(self._agent, given, **passed)
         finally:
             here.reset(token)
+        if own:
+            _sdk.close_provider_after(self._result, config)
         return self._result
 
     def mark(self, result: RunResultStreaming) -> None:
@@ -484,7 +490,7 @@ class Job:
         before = self._before
         assert before is not None, "a waypoint is written before the run has begun"
         await self._remark()
-        tree = self._tree(before["given"], at, run, dict(self.steps.counts))
+        tree = self._tree(before["given"], at, run, self.steps.told())
         resumed, self._resumed = self._resumed, False
         note = tell(before, tree, *more, resumed=resumed)
         await self.run.acheckpoint(tree, note)

@@ -16,9 +16,11 @@ the server keeps, which the SDK refuses to use together with a session.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -51,6 +53,36 @@ class Log(Protocol):
         """Write data under a key; it outlives a kill, and if `durable` a crash of the machine."""
 
 
+class Writers:
+    """What the kept sessions of one start share that write to the same session of the user's.
+
+    One adds at a time: between the intent of one and its end no other one's items come, so a
+    start that is killed leaves one intent without an end, with nothing but its own items behind.
+
+    Args:
+        session: the user's session, which has to live as long.
+
+    Attributes:
+        lock: held by the one that adds.
+        added: the marks of what they added in this start.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.lock = asyncio.Lock()
+        self.added: list[str] = []
+
+    def without(self, marks: list[str]) -> list[str]:
+        """Return the marks of a session's end, oldest first, but for those added in this start."""
+        left, count = [], Counter(self.added)
+        for mark in reversed(marks):
+            if count[mark]:
+                count[mark] -= 1
+            else:
+                left.append(mark)
+        return left[::-1]
+
+
 class KeptSession:
     """A session of the user's, for one run; all that is not told here passes through.
 
@@ -74,21 +106,31 @@ class KeptSession:
         log: what the run remembers.
         first: number of the next addition, one more than the run has made up to the waypoint
             that it goes on from.
+        others: what it shares with those that write to the same session.
     """
 
     _session: Session
     _log: Log
 
-    def __new__(cls, session: Session, log: Log, first: int = 1) -> KeptSession:  # noqa: ARG004
+    def __new__(
+        cls,
+        session: Session,
+        log: Log,  # noqa: ARG004
+        first: int = 1,  # noqa: ARG004
+        others: Writers | None = None,  # noqa: ARG004
+    ) -> KeptSession:
         """Make a session whose methods take `wrapper` if all those of the user's do.
 
         The SDK looks at their signatures, and gives it to all of them or to none.
         """
         return object.__new__(_Wrapped if _takes_wrapper(session) else cls)
 
-    def __init__(self, session: Session, log: Log, first: int = 1) -> None:
+    def __init__(
+        self, session: Session, log: Log, first: int = 1, others: Writers | None = None
+    ) -> None:
         self._session = session
         self._log = log
+        self._writers = Writers(session) if others is None else others
         self._added = first - 1
         self._read = 0
 
@@ -165,7 +207,12 @@ class KeptSession:
 
     async def _add(self, items: list[TResponseInputItem], **context: Any) -> None:
         if not items:
-            return await self._session.add_items(items, **context)
+            await self._session.add_items(items, **context)
+            return
+        async with self._writers.lock:
+            await self._add_once(items, **context)
+
+    async def _add_once(self, items: list[TResponseInputItem], **context: Any) -> None:
         number = self._added + 1
         key = f"add-{number}"
         marks = [_mark(item) for item in items]
@@ -178,7 +225,8 @@ class KeptSession:
             least = len(before) + len(recorded["items"])
             end = await self._end(max(least, min(least + _OTHERS, _PAGE)), **context)
             # A session that is not atomic may hold a part.
-            there = [*recorded["there"], *_behind(end, before, whole=recorded["whole"])]
+            behind = _behind(end, before, whole=recorded["whole"])
+            there = [*recorded["there"], *self._writers.without(behind)]
         meant = marks if recorded is None else recorded["items"]
         left = _missing(items, marks, meant, there)
         if left and (recorded is None or recorded.get("done")):
@@ -188,12 +236,12 @@ class KeptSession:
             await self._log.record(key, intent)
         if left:
             await self._session.add_items(left, **context)
+            self._writers.added += [_mark(item) for item in left]
         if left or recorded is None or not recorded.get("done"):
             # Who rewrites the end of a session, as a compaction does, leaves nothing to look at.
             durable = callable(getattr(self._session, "run_compaction", None))
             await self._log.record(key, {"items": marks, "done": True}, durable=durable)
         self._added = number
-        return None
 
     async def _end(self, count: int, **context: Any) -> list[str]:
         """Return the marks of the session's last items."""

@@ -10,12 +10,22 @@ import copy
 import dataclasses
 import hashlib
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from agents import Agent, FunctionTool, Handoff, RunResult, RunResultStreaming, RunState
+from agents import (
+    Agent,
+    FunctionTool,
+    Handoff,
+    RunConfig,
+    RunResult,
+    RunResultStreaming,
+    RunState,
+)
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
+from agents.run_config import _coerce_run_config
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -82,6 +92,46 @@ def callable_names(agent: Agent[Any]) -> set[str]:
         else:
             names.add(handoff.tool_name)
     return names
+
+
+Engine = AgentRunner
+"""What `agents.Runner` leaves the work to. The SDK says of it that it may change (0.20 to 0.24)."""
+
+
+def default_runner() -> Engine:
+    """Return what `agents.Runner` runs agents with, as does `Agent.as_tool`."""
+    return get_default_agent_runner()
+
+
+def set_default_runner(runner: Engine) -> None:
+    """Let `agents.Runner` run agents with another."""
+    set_default_agent_runner(runner)
+
+
+def config_of(given: RunConfig | dict[str, Any] | None) -> tuple[RunConfig, bool]:
+    """Return the configuration of a run as the SDK reads it, and whether its provider is new.
+
+    A new one is the runner's to close. The SDK does that since 0.24, where it made it itself.
+    """
+    own = given is None or (isinstance(given, dict) and "model_provider" not in given)
+    return RunConfig() if given is None else _coerce_run_config(given), own
+
+
+_AFTER: Final = "_ensure_model_provider_cleanup_on_completion"
+
+
+async def close_provider(config: RunConfig) -> None:
+    """Close the provider of a configuration that was made for a run, as the SDK does."""
+    if hasattr(RunResultStreaming, _AFTER):
+        with suppress(Exception):
+            await config.model_provider.aclose()
+
+
+def close_provider_after(result: RunResultStreaming, config: RunConfig) -> None:
+    """Do so when a streamed run has ended."""
+    ensure = getattr(result, _AFTER, None)
+    if ensure is not None:
+        ensure(lambda: close_provider(config))
 
 
 def state_json(result: RunResultStreaming | RunState[Any]) -> dict[str, Any]:
