@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import logging
 import threading
-import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.crewai import _notes, _outputs, _people, _sdk
-from caravanserai.crewai._job import Job, Recorded
+from caravanserai.crewai._job import Job, Recorded, own_copy
 from caravanserai.crewai._steps import CONDITION, GUARDRAIL, Place, Steps, at, below, digest, here
 from caravanserai_core import effects
 from caravanserai_core.questions import digest_of
@@ -50,7 +48,7 @@ class CrewJob(Job):
     def __init__(self, crew: Crew, given: dict[str, Any] | None, options: Options) -> None:
         super().__init__(options.name_for(given), options)
         self._crew = crew
-        self._given = None if given is None else copy.deepcopy(dict(given))
+        self._given = None if given is None else own_copy(dict(given))
         self._tasks = list(crew.tasks)
         self._told = [self._told_task(task) for task in self._tasks]
         self._done: dict[int, dict[str, Any]] = {}
@@ -404,7 +402,7 @@ class CrewJob(Job):
         return {
             slot: model
             for slot, model in self.models().items()
-            if slot in used and _first_time(model, (self._run_id, self._path(index)))
+            if slot in used and _sdk.first_time(model, (self._run_id, self._path(index)))
         }
 
     def _limited(self) -> list[Any]:
@@ -434,22 +432,6 @@ class CrewJob(Job):
 
 OPTIONS = "_caravanserai_options"
 """Attribute of the function that `waypoints` gives: its options."""
-
-
-_counted: dict[int, tuple[weakref.ref[Any], set[Any]]] = {}
-"""By id of a model what is counted with it; CrewAI's models have no hash."""
-
-
-def _first_time(model: Any, what: Any) -> bool:
-    """Say whether something is counted with a model of this process for the first time."""
-    of, known = _counted.get(id(model), (None, set[Any]()))
-    if of is None or of() is not model:
-        known = set()
-        _counted[id(model)] = (weakref.ref(model), known)
-    if what in known:
-        return False
-    known.add(what)
-    return True
 
 
 def _title(told: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from crewai.flow.async_feedback.types import HumanFeedbackPending
 from pydantic import BaseModel
 
 from caravanserai.crewai import _notes, _outputs, _sdk
-from caravanserai.crewai._job import Job, Recorded
+from caravanserai.crewai._job import Job, Recorded, own_copy
 from caravanserai.crewai._steps import PERSON, Place, Steps, at, digest
 from caravanserai_core import codec
 from caravanserai_core.errors import UnserialisableState
@@ -55,7 +55,7 @@ class FlowJob(Job):
     ) -> None:
         super().__init__(run_id, options)
         self._flow = flow
-        self._given = copy.deepcopy(given)
+        self._given = own_copy(given)
         self._turns = turns
         self._methods: list[dict[str, Any]] = []
         self._state: dict[str, Any] | None = None

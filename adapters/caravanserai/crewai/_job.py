@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -197,8 +198,10 @@ class Job:
         for key, data in self.steps.below(place.path).items():
             if f"|{MODEL}|" not in key:
                 continue
-            for usage in data["usage"] if data["model"] in models else ():
-                _sdk.add_usage(models[data["model"]], usage)
+            model = models.get(data["model"])
+            if model is not None and _sdk.first_time(model, (self.token, key)):
+                for usage in data["usage"]:
+                    _sdk.add_usage(model, usage)
             self.answered(place, data)
 
     def models(self) -> dict[str, Any]:
@@ -222,6 +225,17 @@ class _Did:
         self.models = 0
         self.tools: list[dict[str, Any]] = []
         self.usage: list[tuple[str, dict[str, Any]]] = []
+
+
+def own_copy(given: dict[str, Any]) -> dict[str, Any]:
+    """Return inputs that the program does not change any more.
+
+    What cannot be copied cannot be kept either: the first waypoint says so, with its path.
+    """
+    try:
+        return copy.deepcopy(given)
+    except Exception:  # noqa: BLE001 - whatever the object of a program raises
+        return given
 
 
 def _root(path: str) -> str:

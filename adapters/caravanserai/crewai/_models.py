@@ -55,7 +55,7 @@ class Question:
         data = self._place.steps.recorded(self._key)
         if data is None:
             return None
-        for usage in data["usage"]:
+        for usage in data["usage"] if self._counts() else ():
             _sdk.add_usage(self._model, usage)
         self._place.job.answered(self._place, data)
         return Known(data["answer"])
@@ -88,7 +88,12 @@ class Question:
         else:
             with self._place.job.escaping():
                 self._place.steps.record(self._key, data, say=say)
+        self._counts()
         self._place.job.answered(self._place, data)
+
+    def _counts(self) -> bool:
+        """Say whether this model of this process has not counted the answer yet."""
+        return _sdk.first_time(self._model, (self._place.job.token, self._key))
 
 
 def told(answer: Any) -> str | list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import weakref
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -86,6 +87,22 @@ def add_usage(model: Any, usage: dict[str, Any]) -> None:
     """Count an answer that is not asked for again with those of its model."""
     if isinstance(model, BaseLLM):
         BaseLLM._track_token_usage_internal(model, usage)
+
+
+_counted: dict[int, tuple[weakref.ref[Any], set[Any]]] = {}
+"""By id of a model what is counted with it; CrewAI's models have no hash."""
+
+
+def first_time(model: Any, what: Any) -> bool:
+    """Say whether something is counted with a model of this process for the first time."""
+    of, known = _counted.get(id(model), (None, set[Any]()))
+    if of is None or of() is not model:
+        known = set()
+        _counted[id(model)] = (weakref.ref(model), known)
+    if what in known:
+        return False
+    known.add(what)
+    return True
 
 
 # ---------------------------------------------------------------------- models and tools
