@@ -89,7 +89,10 @@ class CrewJob(Job):
         if before["at"] == "end" and same == len(self._told) == len(before["tasks"]):
             if not self.journal.turns.do(lambda: self.journal.outcome):
                 self._record_end(before["result"])  # killed in front of this record
-            return Recorded(_outputs.restored_crew(before["result"]))
+            outputs = {
+                entry["task"]: _outputs.restored_task(entry["output"]) for entry in before["done"]
+            }
+            return Recorded(_outputs.restored_crew(before["result"], outputs))
         self._settle()
         self._take_up(before, same)
         return None
@@ -363,7 +366,7 @@ class CrewJob(Job):
     def end(self, result: CrewOutput) -> None:
         """Write down that the crew is done, with its result."""
         tree = self._tree("end", self._carried())
-        tree["result"] = _outputs.kept_crew(result)
+        tree["result"] = _outputs.kept_crew(result, self._outputs)
         resumed, self._resumed = self._resumed, False
         self.run.checkpoint(tree, _notes.finished(tree, self._run_id, resumed=resumed))
         self._record_end(tree["result"])

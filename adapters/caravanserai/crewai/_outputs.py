@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crewai import CrewOutput, TaskOutput
 from crewai.types.usage_metrics import UsageMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def kept_task(output: TaskOutput) -> dict[str, Any]:
@@ -32,25 +35,40 @@ def restored_task(tree: dict[str, Any]) -> TaskOutput:
     return made
 
 
-def kept_crew(output: CrewOutput) -> dict[str, Any]:
-    """Return what is kept of a crew's output."""
+def kept_crew(output: CrewOutput, known: Mapping[int, TaskOutput] | None = None) -> dict[str, Any]:
+    """Return what is kept of a crew's output.
+
+    Args:
+        output: what the crew gave.
+        known: outputs of its tasks, by index, that are kept beside it: they are only named.
+    """
+    known = known or {}
     tree = output.model_dump(exclude={"pydantic", "tasks_output"})
     if output.pydantic is not None:
         tree["pydantic"] = output.pydantic
-    tree["tasks_output"] = [kept_task(one) for one in output.tasks_output]
-    if restored_crew(tree) != output:
+    tree["tasks_output"] = [
+        next(({"task": i} for i, other in known.items() if other == one), None) or kept_task(one)
+        for one in output.tasks_output
+    ]
+    if restored_crew(tree, known) != output:
         tree["exact"] = output
     return tree
 
 
-def restored_crew(tree: dict[str, Any]) -> CrewOutput:
-    """Return a crew's output."""
+def restored_crew(
+    tree: dict[str, Any], known: Mapping[int, TaskOutput] | None = None
+) -> CrewOutput:
+    """Return a crew's output; see `kept_crew`."""
     if "exact" in tree:
         return tree["exact"]  # type: ignore[no-any-return]
+    outputs = [
+        (known or {})[one["task"]] if "task" in one else restored_task(one)
+        for one in tree["tasks_output"]
+    ]
     made = CrewOutput(
         raw=tree["raw"],
         json_dict=tree["json_dict"],
-        tasks_output=[restored_task(one) for one in tree["tasks_output"]],
+        tasks_output=outputs,
         token_usage=UsageMetrics.model_validate(tree["token_usage"]),
     )
     made.pydantic = tree.get("pydantic")
