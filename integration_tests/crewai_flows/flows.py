@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import logging
 import os
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -12,8 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from integration_tests.crewai_flows import offline
-from integration_tests.crewai_flows.places import die_at, reach
+from integration_tests.crewai import offline
+from integration_tests.crewai.places import die_at, reach
 
 # isort: split
 from crewai.flow.async_feedback.types import HumanFeedbackPending
@@ -295,6 +296,9 @@ def run(options: dict[str, Any]) -> int:
             (feedback: go on by `from_pending`), `persistence` (options of another one).
     """
     os.environ.update(offline.places_of(Path.cwd()))
+    log = logging.getLogger("caravanserai")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.FileHandler("log.txt"))
     die_at(options.get("place"))
     made = FLOWS[options["flow"]]
     inputs = options.get("inputs", {"id": RUN})

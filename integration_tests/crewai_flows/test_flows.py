@@ -173,6 +173,8 @@ def test_without_an_id_each_kickoff_is_a_new_run(kickoffs: Kickoffs) -> None:
     first = kickoffs.ended("looping", inputs={})
     second = kickoffs.ended("looping", inputs={})
     assert first["id"] != second["id"]
+    log = (kickoffs.folder / "log.txt").read_text()
+    assert all(f"run {one['id']} is new in " in log for one in (first, second))
     folders = [one for one in (kickoffs.folder / ".caravanserai").iterdir() if one.is_dir()]
     assert len(folders) == 2
     assert Counter(kickoffs.outside)["begin"] == 2
