@@ -1,7 +1,8 @@
 """Jobs that are killed at one place; each function is one start of a program.
 
 A place is one of `places`, the n-th append to the journal ("append 3 begins", "append 3 ends"),
-or the n-th request that reaches the model's server ("request 4"), which kills who asks.
+the n-th file that a task writes ("file 1 begins"), or the n-th request that reaches the model's
+server ("request 4"), which kills who asks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from crewai import Crew, CrewOutput
+from crewai import Crew, CrewOutput, Task
 from crewai.hooks.dispatch import InterceptionPoint, on
 
 from caravanserai import WaitingForPerson
@@ -29,6 +30,7 @@ RUN = "job"
 INPUTS = {"topic": "bees"}
 
 _appends = itertools.count(1)
+_files = itertools.count(1)
 _lock = threading.Lock()
 
 
@@ -52,6 +54,20 @@ def _append_at(place: str) -> None:
     with Path("appends.txt").open("a") as file:
         file.write(f"{place}\n")
     places.pass_by(place)
+
+
+@functools.cache
+def watch_files() -> None:
+    """Make each file that a task writes (`output_file`) a place, once in this process."""
+    real = Task._save_file
+
+    def save_file(self: Task, result: Any) -> None:
+        name = f"file {next(_files)}"
+        places.pass_by(f"{name} begins")
+        real(self, result)
+        places.pass_by(f"{name} ends")
+
+    Task._save_file = save_file  # type: ignore[method-assign]
 
 
 @functools.cache
@@ -114,12 +130,13 @@ def outcome(result: CrewOutput) -> dict[str, Any]:
 
 def begin(options: dict[str, Any]) -> None:
     """Settle what a start needs: where it is killed, and what is watched."""
-    global _appends
+    global _appends, _files
     places.die_at(options.get("place"))
     os.environ.update(places_of(Path.cwd()))
     Path("pid.txt").write_text(str(os.getpid()))
-    _appends = itertools.count(1)
+    _appends, _files = itertools.count(1), itertools.count(1)
     watch_appends()
+    watch_files()
     watch_network()
     if options.get("hooks"):
         watch_hooks()

@@ -87,6 +87,9 @@ PLAN = {
 EDITED: Rules = [*task("check", look("check"), keep("check")), *REPORT]
 """For what a program made of the first crew."""
 
+ASKING: Rules = [{"if_said": "make it shorter", "say": "Short draft."}, *REPORT]
+"""For a crew whose second task a person looks at."""
+
 RATED = task("review", look("review"), keep("review"), say={"title": "review", "score": 7})
 """For a last task whose result has a type."""
 
@@ -125,7 +128,6 @@ SCRIPTS: dict[str, Any] = {
     "planned": [{"if_said": "Based on these tasks summary", "say": PLAN}, *REPORT],
     "heard": REPORT,
     "class": REPORT,
-    "asking": [{"if_said": "make it shorter", "say": "Short draft."}, *REPORT],
     "raising": [
         rule for name in NAMES for rule in task(name, [["visit", {"key": name}]], look(name))
     ],

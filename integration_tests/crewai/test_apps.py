@@ -1,11 +1,17 @@
 """The adapter changes nothing about a crew that nobody kills."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from integration_tests.support import require
+
+require("crewai")
 
 from integration_tests.crewai.life import comparable
 from integration_tests.crewai.scripts import SCRIPTS

@@ -38,8 +38,10 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_at_a_place(life: Start, whole: Whole, place: str, way: str) -> None:
+def test_killed_at_a_place(life: Start, whole: Whole, place: str, way: str, thorough: bool) -> None:
     """While the model is asked, inside of a tool and after its effect, in a callback."""
+    if way == "kickoff_async" and place not in PLACES[-2:] and not thorough:
+        pytest.skip("a kickoff in a thread: part of --thorough")
     check_killed(life("report", way=way), whole("report", way=way), place)
 
 
@@ -52,7 +54,7 @@ NAMED = {
     "left out": ["decide", "begin lookup review"],
     "guarded": ["guard BAD draft", "end lookup draft again", "guard GOOD draft", "then draft"],
     "judged": ["request 5", "end lookup draft again", "request 8"],
-    "structured": ["then research", "end lookup draft", "then review"],
+    "structured": ["then research", "file 1 begins", "file 1 ends", "file 2 begins"],
     "planned": ["request 1", "end lookup research", "then research"],
     "heard": ["before kickoff", "own draft", "step AgentFinish of agent", "after kickoff"],
     "class": ["before kickoff", "begin lookup draft", "after kickoff"],
@@ -90,8 +92,12 @@ def test_killed_anywhere(life: Start, whole: Whole, app: str, thorough: bool) ->
 
 
 @pytest.mark.parametrize("app", ["report", "react", "hierarchical", "guarded", "planned"])
-def test_killed_at_every_second_request(life: Start, whole: Whole, app: str) -> None:
+def test_killed_at_every_second_request(
+    life: Start, whole: Whole, app: str, thorough: bool
+) -> None:
     """Each start has one answer more, and at last all is done, as if nothing had been."""
+    if app in ("react", "planned") and not thorough:
+        pytest.skip("part of --thorough")
     one = life(app)
     kills = 0
     while one.start("request 2").killed:

@@ -16,6 +16,7 @@ from integration_tests.support import require
 require("crewai")
 
 from integration_tests.crewai.life import RUN, Life, comparable
+from integration_tests.crewai.scripts import ASKING
 
 Whole = Callable[..., dict[str, Any]]
 Start = Callable[..., Life]
@@ -28,7 +29,7 @@ WAYS = ["kickoff", "kickoff_async", "akickoff"]
 @pytest.mark.parametrize("way", WAYS)
 def test_feedback_is_a_question_of_the_run(life: Start, way: str) -> None:
     """The crew ends, is answered from elsewhere, and the same line goes on."""
-    one = life("asking", way=way)
+    one = life("asking", script=ASKING, way=way)
     assert list(one.ended()) == ["waits"]
     assert "'draft'" in one.latest() or '"draft"' in one.latest()
     assert one.asked() == 6
@@ -49,7 +50,7 @@ def test_feedback_is_a_question_of_the_run(life: Start, way: str) -> None:
 @pytest.mark.parametrize("place", ["request 1", "begin lookup review", "then draft"])
 def test_an_answer_counts_after_a_crash(life: Start, place: str) -> None:
     """It is not asked again."""
-    one = life("asking")
+    one = life("asking", script=ASKING)
     one.ended()
     one.agree("make it shorter")
     if place == "request 1":

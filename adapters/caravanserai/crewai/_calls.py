@@ -13,6 +13,7 @@ from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.tools.tool_failure import ToolExecutionFailedError
 
 from caravanserai.crewai._escape import leaving
+from caravanserai.crewai._models import without_chance
 from caravanserai.crewai._steps import RAISED, Place, at, digest
 from caravanserai_core import codec, effects
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState
@@ -141,7 +142,7 @@ def _begun(
     """Return a call that begins; raises what the very call raised before."""
     place.job.stop_if_leaving()
     arguments = _arguments(tool, args, kwargs)
-    key = place.steps.key("tool", place.path, f"{tool.name}({digest(arguments)})")
+    key = place.steps.key("tool", place.path, f"{tool.name}({digest(without_chance(arguments))})")
     call = _Call(place, tool, arguments, key, work)
     raised = place.steps.recorded(f"{key}|{RAISED}")
     if raised is not None:

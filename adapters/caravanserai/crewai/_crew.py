@@ -76,6 +76,8 @@ class CrewJob(Job):
             InputChanged: it was begun with other inputs.
             WaitingForPerson: it has to be said first whether a tool's call happened.
         """
+        if not any(getattr(agent, "mcps", None) for agent in self._crew.agents):
+            self._warn_of_policies({str(tool.name) for tool in self._tools()})
         before = self._known("crew")
         if before is None:
             self.run.afresh()
@@ -229,7 +231,7 @@ class CrewJob(Job):
             given: list[Any] = []
 
             def run() -> Any:
-                with at(None):
+                with at(None), self.programs_own():
                     given.append(callback(value))
                 return _outputs.kept(given[0]) if keeps else None
 
@@ -239,7 +241,7 @@ class CrewJob(Job):
 
         async def acalled(value: Any) -> None:
             async def run() -> None:
-                with at(None):
+                with at(None), self.programs_own():
                     await callback(value)
 
             with self.escaping():
@@ -295,7 +297,7 @@ class CrewJob(Job):
             self.given_again(inside)
             gave = _outputs.restored(known["gave"])
             return _sdk.guardrail_result(known["success"], gave, known["error"])
-        with at(inside):
+        with at(inside), self.programs_own():
             found = judge()
         data = {
             "success": found.success,
@@ -359,7 +361,7 @@ class CrewJob(Job):
     def failed_task(self, index: int, error: BaseException) -> None:
         """Let the next start ask again for what made a task fail."""
         if isinstance(error, Exception) and self.reason is None:
-            self.failed_at(self._path(index))
+            self.failed_at(self._path(index), error)
 
     # ------------------------------------------------------------------ the end
 
@@ -410,9 +412,12 @@ class CrewJob(Job):
 
     def _limited(self) -> list[Any]:
         """Return the tools whose calls `max_usage_count` limits."""
+        return [tool for tool in self._tools() if tool.max_usage_count is not None]
+
+    def _tools(self) -> list[Any]:
+        """Return the tools of the crew's agents and tasks."""
         owners: list[Any] = [*self._crew.agents, *self._tasks]
-        tools = {id(tool): tool for owner in owners for tool in owner.tools or ()}
-        return [tool for tool in tools.values() if tool.max_usage_count is not None]
+        return list({id(tool): tool for owner in owners for tool in owner.tools or ()}.values())
 
     def _count_calls(self) -> None:
         """Count the calls of finished tasks with those that `max_usage_count` limits."""

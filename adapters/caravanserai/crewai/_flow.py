@@ -98,6 +98,7 @@ class FlowJob(Job):
         if before["at"] == "end":
             if not self.journal.turns.do(lambda: self.journal.outcome):
                 self._record_end(before["result"])  # killed in front of this record
+            self._state, self._methods = before["state"], before["methods"]
             return Recorded(_outputs.restored(before["result"]))
         self._settle()
         self._resumed = before["at"] != "pause" and self._was_cut_off()
@@ -144,6 +145,15 @@ class FlowJob(Job):
         return [(name, n) for name, n in self._calls.items() if n > ended[name]]
 
     # ------------------------------------------------------------------ working
+
+    def give_back(self) -> None:
+        """Put a finished flow where it was at its end: its state, what its methods gave."""
+        _sdk.clear(self._flow)
+        _sdk.name_it(self._flow, self._run_id)
+        if self._state is not None:
+            _sdk.restore(self._flow, copy.deepcopy(self._state))
+        for number, entry in enumerate(self._methods):
+            _sdk.give_again(self._flow, entry["name"], {**entry, "before": number})
 
     def place_of(self, method: str) -> tuple[Place, dict[str, Any] | None]:
         """Return the place of a call of a method that begins, and what is recorded of its end."""

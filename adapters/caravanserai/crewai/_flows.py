@@ -74,6 +74,7 @@ def _kickoff(kickoff: Any) -> Any:
                 async with job.open():
                     recorded = await wait_for(in_thread(job.begin))
                     if recorded is not None:
+                        job.give_back()
                         return recorded.value
                     return await _worked(kickoff, self, job, ours, args, kwargs)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai.crewai import _sdk
 from caravanserai.crewai._escape import leaving
-from caravanserai.crewai._steps import MODEL, Place, Steps
+from caravanserai.crewai._steps import MODEL, Place, Steps, digest
 from caravanserai_core import effects, reading
 from caravanserai_core.errors import CaravanseraiError, InputChanged, UsageError
 from caravanserai_core.homes import store_for
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from caravanserai.crewai._options import Options
     from caravanserai_core.effects import OnUncertain
+
+_log = logging.getLogger("caravanserai")
 
 ADAPTER = "crewai"
 
@@ -64,6 +68,7 @@ class Job:
         self.token = token_slug(self._run_id)
         self._leaving: CaravanseraiError | None = None
         self._failed: set[str] = set()
+        self._raised: list[BaseException] = []
         self._did: dict[str, _Did] = defaultdict(_Did)
         self._resumed = False
 
@@ -107,7 +112,7 @@ class Job:
         Raises:
             InputChanged: they are others; both are shown.
         """
-        if known != given:
+        if known != given or digest(known) != digest(given):  # 1 == True
             raise InputChanged(
                 f"run {one_line(self._run_id)} was begun with inputs={one_line(value_text(known))} "
                 f"and is started with inputs={one_line(value_text(given))} now. Nothing was run. "
@@ -119,6 +124,16 @@ class Job:
         recent = reading.recent(self.run.store, self._run_id)
         after = recent.chain[0].seq if recent is not None and recent.chain else 0
         self.journal.turns.do(lambda: effects.settle(self.journal, self.policy, after))
+
+    def _warn_of_policies(self, names: set[str]) -> None:
+        """Say which names in `on_uncertain=` are of no tool that there is."""
+        chosen = self._options.on_uncertain
+        for name in chosen.keys() - names if isinstance(chosen, Mapping) else ():
+            _log.warning(
+                "run %s: on_uncertain= names the tool %s, and no agent has one of that name",
+                one_line(self._run_id),
+                one_line(str(name), 60),
+            )
 
     def _was_cut_off(self) -> bool:
         """Say whether the start before did not come to an end of its own."""
@@ -212,9 +227,27 @@ class Job:
         """Return by which name the tokens of a model are counted."""
         return ""
 
-    def failed_at(self, path: str) -> None:
-        """Let what a failed part of the work did last be done again by the next start."""
-        if path not in self._failed:
+    @contextmanager
+    def programs_own(self) -> Iterator[None]:
+        """Note what the program's own code raises: no answer of a model is to blame."""
+        try:
+            yield
+        except Exception as error:
+            self._raised.append(error)
+            raise
+
+    def failed_at(self, path: str, error: BaseException) -> None:
+        """Let what a failed part of the work did last be done again by the next start.
+
+        Not where a model failed, which has no answer, or code of the program.
+        """
+        causes: list[BaseException] = []
+        cause: BaseException | None = error
+        while cause is not None and cause not in causes:
+            causes.append(cause)
+            cause = cause.__cause__ or cause.__context__
+        own = any(one is other for one in causes for other in self._raised)
+        if path not in self._failed and not own:
             self.steps.void(path, (MODEL, "guardrail"))
 
 

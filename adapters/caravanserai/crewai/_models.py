@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _log = logging.getLogger("caravanserai")
+
+_BY_CHANCE = re.compile(r"tool-result-[A-Za-z0-9_-]{16,}")
 
 
 class Known(NamedTuple):
@@ -106,10 +109,20 @@ def told(answer: Any) -> str | list[dict[str, Any]]:
     return str(dump()) if callable(dump) else str(answer)
 
 
-def _without_addresses(messages: Any) -> Any:
-    """Return messages with the ids of tools' calls in place of which some hold memory addresses.
+def without_chance(value: Any) -> Any:
+    """Return a value without the names that CrewAI gives files of long results by chance."""
+    if isinstance(value, str):
+        return _BY_CHANCE.sub("tool-result-", value)
+    if isinstance(value, dict):
+        return {name: without_chance(one) for name, one in value.items()}
+    return value
 
-    CrewAI makes an id of an object's address where a provider gives none.
+
+def _without_addresses(messages: Any) -> Any:
+    """Return messages without what differs in each process.
+
+    CrewAI makes the id of a call of an object's address where a provider gives none, and a file
+    with a name by chance of a tool's result that is too long for the model.
     """
     if not isinstance(messages, list):
         return messages
@@ -120,13 +133,13 @@ def _without_addresses(messages: Any) -> Any:
 
     found = []
     for message in messages:
-        if isinstance(message, dict) and ("tool_calls" in message or "tool_call_id" in message):
-            message = dict(message)
+        if isinstance(message, dict):
+            message = {name: without_chance(value) for name, value in message.items()}
             if "tool_call_id" in message:
                 message["tool_call_id"] = named(message["tool_call_id"])
             if isinstance(message.get("tool_calls"), list):
                 message["tool_calls"] = [
-                    {**call, "id": named(call["id"])}
+                    {**without_chance(call), "id": named(call["id"])}
                     if isinstance(call, dict) and "id" in call
                     else call
                     for call in message["tool_calls"]

@@ -192,6 +192,11 @@ def name_it(flow: Flow[Any], run_id: str) -> None:
     flow._stamp_state_id(run_id)
 
 
+def restore(flow: Flow[Any], state: dict[str, Any]) -> None:
+    """Give a flow its recorded state."""
+    flow._restore_state(state)
+
+
 def no_pause(flow: Flow[Any]) -> None:
     """Let a flow begin that was made of a pause."""
     flow._pending_feedback_context = None
