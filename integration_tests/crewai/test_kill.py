@@ -77,7 +77,7 @@ def test_killed_in_any_kind_of_crew_with_async_kickoff(
 ) -> None:
     undisturbed = whole(app, way="akickoff")
     places = places_of(undisturbed)
-    for place in places if thorough else random.sample(places, 1):
+    for place in random.sample(places, min(len(places), 20) if thorough else 1):
         check_killed(life(app, way="akickoff"), undisturbed, place)
 
 
