@@ -272,10 +272,11 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
             return _Done(value)
         start(journal, mine, known, again=True)
         return None
-    if policy == "rerun":
+    if policy == "rerun" and known.what != "unrecorded":
         start(journal, mine, known, again=True)
         return None
-    if policy == "ask":
+    if policy != "stop":
+        # What is known to have ended is not run again unless somebody says so.
         if found is None:
             questions.put(journal, question)
         raise questions.waiting(journal)
@@ -298,7 +299,8 @@ def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -
 
     Args:
         journal: the run.
-        policy: what to do about a step of a label; nothing is done about "rerun".
+        policy: what to do about a step of a label; nothing is done about "rerun", but where the
+            step ended and its result could not be kept.
         after: the steps that began behind this record.
 
     Raises:
@@ -309,12 +311,14 @@ def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -
     waits = False
     for name, known in list(journal.ledger.effects.items()):
         chosen = policy(name[0])
-        if known.what in _ENDED or known.records[0].seq <= after or chosen == "rerun":
+        if known.what in _ENDED or known.records[0].seq <= after:
+            continue
+        if chosen == "rerun" and known.what != "unrecorded":
             continue
         flight = Flight(Step(name, "", str(known.head.get("of", ""))))
         question, found = _question_of(journal, flight, known)
         answered = found is not None and found.answer is not None
-        if chosen == "ask" and not answered:
+        if chosen != "stop" and not answered:
             waits = True
             if found is None:
                 questions.put(journal, question)
