@@ -446,11 +446,15 @@ def _title(told: dict[str, Any]) -> str:
     return one_line(told["name"] or told["description"], 60)
 
 
+_BY_PROCESS = {"messages", "token_usage", "tool_failures", "tasks_output"}
+"""What an output says of the process it was made in: ids of its tasks, tokens of its models."""
+
+
 def _about(value: Any) -> Any:
     """Return what tells a value that a callback is given from others."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
-        return dump(mode="json", exclude={"messages", "token_usage"}, fallback=repr)
+        return dump(mode="json", exclude=_BY_PROCESS, fallback=repr)
     return (
         value if isinstance(value, (dict, list, str)) else getattr(value, "__dict__", repr(value))
     )
