@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +21,14 @@ from crewai.hooks.dispatch import InterceptionPoint, on
 
 from caravanserai import WaitingForPerson
 from caravanserai.crewai import resumable_crew, waypoints
-from caravanserai_core.stores import FileStore
+from integration_tests.appends import watch_appends
 from integration_tests.crewai import apps, places
 from integration_tests.crewai.offline import places_of
 
 RUN = "job"
 INPUTS = {"topic": "bees"}
 
-_appends = itertools.count(1)
 _files = itertools.count(1)
-_lock = threading.Lock()
-
-
-@functools.cache
-def watch_appends() -> None:
-    """Make each append to a journal a place, once in this process."""
-    real = FileStore.append
-
-    def append(self: FileStore, *args: Any, **options: Any) -> Any:
-        with _lock:
-            name = f"append {next(_appends)}"
-        _append_at(f"{name} begins")
-        result = real(self, *args, **options)
-        _append_at(f"{name} ends")
-        return result
-
-    FileStore.append = append  # type: ignore[method-assign]
-
-
-def _append_at(place: str) -> None:
-    with Path("appends.txt").open("a") as file:
-        file.write(f"{place}\n")
-    places.pass_by(place)
 
 
 @functools.cache
@@ -130,12 +105,12 @@ def outcome(result: CrewOutput) -> dict[str, Any]:
 
 def begin(options: dict[str, Any]) -> None:
     """Settle what a start needs: where it is killed, and what is watched."""
-    global _appends, _files
+    global _files
     places.die_at(options.get("place"))
     os.environ.update(places_of(Path.cwd()))
     Path("pid.txt").write_text(str(os.getpid()))
-    _appends, _files = itertools.count(1), itertools.count(1)
-    watch_appends()
+    _files = itertools.count(1)
+    watch_appends(places.pass_by)
     watch_files()
     watch_network()
     if options.get("hooks"):

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,15 +32,12 @@ from openai import AsyncOpenAI
 
 from caravanserai import WaitingForPerson
 from caravanserai.openai_agents import Runner
-from caravanserai_core.stores import FileStore
+from integration_tests.appends import watch_appends
 from integration_tests.openai_agents import apps, inner
 
 TASK = "Refund order A17 please."
 RUN = "job"
 OFF = RunConfig(tracing_disabled=True)
-
-_appends = itertools.count(1)
-_lock = threading.Lock()
 
 
 class Session(SQLiteSession):
@@ -56,28 +52,6 @@ class Session(SQLiteSession):
         apps.reach(f"{name} begins")
         await super().add_items(items)
         apps.reach(f"{name} ends")
-
-
-@functools.cache
-def watch_appends() -> None:
-    """Make each append to a journal a place, once in this process."""
-    real = FileStore.append
-
-    def append(self: FileStore, *args: Any, **options: Any) -> Any:
-        with _lock:
-            name = f"append {next(_appends)}"
-        _append_at(f"{name} begins")
-        result = real(self, *args, **options)
-        _append_at(f"{name} ends")
-        return result
-
-    FileStore.append = append  # type: ignore[method-assign]
-
-
-def _append_at(place: str) -> None:
-    with Path("appends.txt").open("a") as file:
-        file.write(f"{place}\n")
-    _die_at(place)
 
 
 def _die_at(place: str) -> None:
@@ -161,10 +135,8 @@ def outcome(result: Any) -> dict[str, Any]:
 
 def begin(options: dict[str, Any]) -> None:
     """Let this process die at the `place` of its options."""
-    global _appends
     apps.die_at(options.get("place"))
-    _appends = itertools.count(1)
-    watch_appends()
+    watch_appends(_die_at)
 
 
 def run(url: str, options: dict[str, Any]) -> int:
