@@ -293,7 +293,8 @@ def run(options: dict[str, Any]) -> int:
 
     Args:
         options: `flow`, `place` (where it dies), `inputs`, `way` ("sync" or "async"), `resume`
-            (feedback: go on by `from_pending`), `persistence` (options of another one).
+            (feedback: go on by `from_pending`), `persistence` (options of another one),
+            `forks` (the id of the flow that it begins from).
     """
     os.environ.update(offline.places_of(Path.cwd()))
     log = logging.getLogger("caravanserai")
@@ -310,10 +311,11 @@ def run(options: dict[str, Any]) -> int:
         else:
             own = options.get("persistence")
             flow = made() if own is None else made(persistence=WaypointFlowPersistence(**own))
+            more = {"restore_from_state_id": options["forks"]} if "forks" in options else {}
             if options.get("way") == "async":
-                result = asyncio.run(flow.kickoff_async(inputs=inputs))
+                result = asyncio.run(flow.kickoff_async(inputs=inputs, **more))
             else:
-                result = flow.kickoff(inputs=inputs)
+                result = flow.kickoff(inputs=inputs, **more)
     except Exception as error:  # noqa: BLE001 - told to the test
         found["raised"] = [type(error).__name__, str(error)]
     else:

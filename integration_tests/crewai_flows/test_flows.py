@@ -210,6 +210,25 @@ def test_with_turns_each_kickoff_works_on_the_state_of_the_one_before(kickoffs: 
     assert third["state"]["log"].count("begin") == 3
 
 
+def test_a_flow_that_begins_from_the_state_of_another_is_a_run_of_its_own(
+    kickoffs: Kickoffs,
+) -> None:
+    kickoffs.ended("looping")
+    fork = kickoffs.ended("looping", inputs={}, forks=RUN)
+    assert fork["state"]["n"] == 4
+    assert fork["id"] == fork["state"]["id"] != RUN
+    folders = {one.name for one in (kickoffs.folder / ".caravanserai").iterdir() if one.is_dir()}
+    assert folders == {RUN, fork["id"]}
+    assert load(fork["id"], store=kickoffs.store)["at"] == "end"
+    assert load(RUN, store=kickoffs.store)["state"]["n"] == 3
+
+    # Its own state counts where it goes on, not that which it began from.
+    kickoffs.kill("looping", "left", inputs={"id": "fork"}, forks=RUN)
+    found = kickoffs.ended("looping", inputs={"id": "fork"}, forks=RUN)
+    assert found["result"] == "4 rounds"
+    assert found["state"]["log"].count("begin") == 2
+
+
 # ---------------------------------------------------------------------- people
 
 

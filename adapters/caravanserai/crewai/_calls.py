@@ -180,10 +180,21 @@ def _counted(call: _Call, value: Any) -> Any:
 
 @contextmanager
 def _working(call: _Call) -> Iterator[None]:
-    """Let a tool do its work; what ends the start inside of it leaves CrewAI."""
+    """Let a tool do its work; what ends the start inside of it leaves CrewAI.
+
+    What it raises is recorded before the core records that it did: a kill in between does not let
+    it be called again.
+    """
     with at(call.inside), collected() as escaping:
         try:
             yield
+        except (CaravanseraiError, HookAborted, ToolExecutionFailedError):
+            raise
+        except Exception as error:
+            if not escaping:
+                told = {"type": type(error).__name__, "text": str(error)}
+                call.place.steps.record(f"{call.key}|{RAISED}", told, durable=False)
+            raise
         finally:
             if escaping:
                 call.place.job.leave(escaping[0])
@@ -207,9 +218,6 @@ def _noticed(call: _Call) -> Iterator[list[Any]]:
     except (HookAborted, ToolExecutionFailedError):
         raise  # the program stops the run
     except Exception as error:
-        told = {"type": type(error).__name__, "text": str(error)}
-        with place.job.escaping():
-            place.steps.record(f"{call.key}|{RAISED}", told, durable=False)
         place.job.called(place, name, call.arguments, error_text(error), failed=True)
         raise
     place.job.called(place, name, call.arguments, _text(call.tool, given[0]), failed=False)

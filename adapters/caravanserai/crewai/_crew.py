@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from caravanserai.crewai import _notes, _outputs, _people, _sdk
 from caravanserai.crewai._job import Job, Recorded, own_copy
 from caravanserai.crewai._steps import CONDITION, GUARDRAIL, Place, Steps, at, below, digest, here
 from caravanserai_core import effects
+from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.questions import digest_of
 from caravanserai_core.quoting import one_line
 from caravanserai_core.stepping import Step
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from caravanserai.crewai._options import Options
     from caravanserai_core.run import Run
-
-_log = logging.getLogger("caravanserai")
 
 _PLAN = "plan"
 """Path of what is done in front of the first task, and behind the last."""
@@ -57,11 +55,6 @@ class CrewJob(Job):
         self._changed: int | None = None
         self._lock = threading.Lock()
 
-    @property
-    def options(self) -> Options:
-        """How the run is kept."""
-        return self._options
-
     def open(self) -> Run:
         """Open the run; it is to be entered."""
         goal = _notes.goal_of(self._crew.name or "crew", self._given)
@@ -81,9 +74,8 @@ class CrewJob(Job):
         before = self._known("crew")
         if before is None:
             self.run.afresh()
-            self.run.checkpoint(
-                self._tree("begin"), _notes.begun(self._tree("begin"), self._run_id)
-            )
+            tree = self._tree("begin")
+            self.run.checkpoint(tree, _notes.begun(tree, self._run_id))
             self.steps = Steps(self.run, {})
             return None
         self._check_inputs(before["given"], self._given)
@@ -261,9 +253,12 @@ class CrewJob(Job):
         """Return the place of the work on a task."""
         return Place(self, self._path(index), self._told[index]["agent"] or "")
 
-    def output_of(self, index: int) -> TaskOutput | None:
-        """Return the output of a task that is done, else None."""
-        return self._outputs.get(index)
+    def give_again(self, index: int) -> TaskOutput | None:
+        """Give a task that is done its output, and return that; None: it is not done."""
+        known = self._outputs.get(index)
+        if known is not None:
+            self._tasks[index].output = known
+        return known
 
     def decide(self, index: int, output: Any, decide: Callable[[Any], bool]) -> bool:
         """Say whether a conditional task is to be done: as it was decided before."""
@@ -360,7 +355,8 @@ class CrewJob(Job):
 
     def failed_task(self, index: int, error: BaseException) -> None:
         """Let the next start ask again for what made a task fail."""
-        if isinstance(error, Exception) and self.reason is None:
+        ours = isinstance(error, CaravanseraiError) or self.reason is not None
+        if isinstance(error, Exception) and not ours:
             self.failed_at(self._path(index), error)
 
     # ------------------------------------------------------------------ the end

@@ -19,15 +19,13 @@ from pydantic import BaseModel
 
 from caravanserai.crewai import _notes, _outputs, _sdk
 from caravanserai.crewai._job import Job, Recorded, own_copy
-from caravanserai.crewai._steps import PERSON, Place, Steps, at, digest
+from caravanserai.crewai._steps import PERSON, Place, Steps, digest
 from caravanserai_core import codec
-from caravanserai_core.errors import UnserialisableState
+from caravanserai_core.errors import UnserialisableState, WaitingForPerson
 from caravanserai_core.escaping import collected
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from crewai.flow.async_feedback.types import PendingFeedbackContext
     from crewai.flow.flow import Flow
 
@@ -209,7 +207,7 @@ class FlowJob(Job):
             state: that of the flow.
         """
         with self._lock:
-            self._state = _fields(state)
+            self._state = fields_of(state)
             did = self._did[place.path]
             entry = {
                 "name": place.path.rpartition(".")[0],
@@ -227,11 +225,6 @@ class FlowJob(Job):
             self.run.checkpoint(tree, _notes.method_done(tree, self._run_id, resumed=resumed))
             self.steps.forget(place.path)
 
-    def judge(self, place: Place, number: str, output: Any, judge: Callable[[], Any]) -> Any:
-        """Return what a guardrail finds; what its models say is recorded."""
-        with at(place.inside(f"guardrail-{number}")):
-            return judge()
-
     # ------------------------------------------------------------------ people
 
     def feedback(self, place: Place, context: PendingFeedbackContext) -> str:
@@ -244,25 +237,18 @@ class FlowJob(Job):
         known = self.steps.recorded(key)
         if known is not None:
             return str(known)
-        with collected() as waiting, self.escaping():
-            said = self._ask(place, context, waiting)
-            if waiting:
-                raise HumanFeedbackPending(context=context)
-            self.steps.record(key, said)
-        return said
-
-    def _ask(self, place: Place, context: PendingFeedbackContext, waiting: list[Any]) -> str:
         shown: dict[str, Any] = {"output": _shown(context.method_output)}
         if context.emit:
             shown["leads to one of"] = list(context.emit)
-        try:
-            said = self.run.ask(context.message, key=[place.path], payload=shown)
-        except Exception as error:
-            if not waiting:
-                raise
-            del error
-            return ""
-        return "" if said is None else str(said)
+        # The pause is CrewAI's, and ends nothing that this flow may be part of.
+        with collected(), self.escaping():
+            try:
+                given = self.run.ask(context.message, key=[place.path], payload=shown)
+            except WaitingForPerson:
+                raise HumanFeedbackPending(context=context) from None
+            said = "" if given is None else str(given)
+            self.steps.record(key, said)
+        return said
 
     def asked(self, place: Place, message: str) -> str:
         """Return a person's answer to what a method asks (`flow.ask`)."""
@@ -278,7 +264,7 @@ class FlowJob(Job):
     def pause(self, context: PendingFeedbackContext, state: Any) -> None:
         """Write down that a person is asked; called where CrewAI saves its pending feedback."""
         with self._lock:
-            self._state = _fields(state)
+            self._state = fields_of(state)
             self._waits = {
                 "method": str(context.method_name),
                 "message": context.message,
@@ -300,7 +286,7 @@ class FlowJob(Job):
             # Its methods are recorded: the next start has its result from them.
             self.run.ended({"outcome": "finished", "unrecorded": "$"})
             return
-        self._state = _fields(self._flow.state)
+        self._state = fields_of(self._flow.state)
         tree = self._tree("end", self._carried())
         tree["result"] = kept
         resumed, self._resumed = self._resumed, False
@@ -311,7 +297,7 @@ class FlowJob(Job):
         self.run.finish(kept, call=digest(self._given))
 
 
-def _fields(state: Any) -> dict[str, Any]:
+def fields_of(state: Any) -> dict[str, Any]:
     """Return a flow's state by field; nested objects stay what they are."""
     unwrap = getattr(state, "_unwrap", None)
     if callable(unwrap):
@@ -319,9 +305,6 @@ def _fields(state: Any) -> dict[str, Any]:
     if isinstance(state, BaseModel):
         return {**dict(state), **(state.model_extra or {})}
     return dict(state)
-
-
-fields_of = _fields
 
 
 def _shown(value: Any) -> Any:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from caravanserai.crewai._persistence import WaypointFlowPersistence
 
 
+_FORKS = "restore_from_state_id"
+"""The argument of a kickoff that begins from the state of another flow."""
+
+
 @cache
 def install() -> None:
     """Change CrewAI's classes, once in a process."""
@@ -65,7 +69,7 @@ def _kickoff(kickoff: Any) -> Any:
                 "with WaypointFlowPersistence goes on from its newest waypoint. Leave it out."
             )
         given = dict(inputs or {})
-        forks = kwargs.get("restore_from_state_id") is not None
+        forks = kwargs.get(_FORKS) is not None
         known = given.pop("id", None)
         run_id = str(known or (uuid4() if forks else self.flow_id))
         job = FlowJob(self, run_id, given, ours.options(run_id), turns=ours.turns)
@@ -93,11 +97,17 @@ async def _worked(
     instrument()
     _sdk.clear(flow)
     _sdk.name_it(flow, job.run.run_id)
+    inputs = job.inputs
+    if kwargs.get(_FORKS) is not None:
+        if job.restored is None:
+            inputs = {**(inputs or {}), "id": job.run.run_id}  # else the engine makes another one
+        else:
+            kwargs = {**kwargs, _FORKS: None}  # it has a state of its own by now
     if flow.persistence is None:
         flow.persistence = ours  # where the engine saves a pause
     try:
         with at(Place(job, "flow")):
-            result = await kickoff(flow, job.inputs, *args, **kwargs)
+            result = await kickoff(flow, inputs, *args, **kwargs)
     except Exception:
         if job.reason is not None:
             raise job.reason from None

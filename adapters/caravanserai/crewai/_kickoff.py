@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from crewai import CrewOutput, TaskOutput
 
     from caravanserai.crewai._options import Options
@@ -185,9 +184,8 @@ def _execute(execute: Any) -> Any:
         if found is None:
             return execute(self, *args, **kwargs)  # type: ignore[no-any-return]
         job, index = found
-        known = job.output_of(index)
+        known = job.give_again(index)
         if known is not None:
-            self.output = known
             return known
         try:
             with at(job.place_of(index)):
@@ -205,9 +203,8 @@ def _aexecute(execute: Any) -> Any:
         if found is None:
             return await execute(self, *args, **kwargs)  # type: ignore[no-any-return]
         job, index = found
-        known = job.output_of(index)
+        known = job.give_again(index)
         if known is not None:
-            self.output = known
             return known
         try:
             with at(job.place_of(index)):
@@ -225,11 +222,8 @@ def _execute_async(execute: Any) -> Any:
         if found is None:
             return execute(self, *args, **kwargs)  # type: ignore[no-any-return]
         job, index = found
-        known = job.output_of(index)
+        known = job.give_again(index)
         if known is not None:
-            from concurrent.futures import Future
-
-            self.output = known
             done: Future[TaskOutput] = Future()
             done.set_result(known)
             return done

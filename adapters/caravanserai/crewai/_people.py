@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crewai.core.providers.human_input import (
     SyncHumanInputProvider,
@@ -28,9 +28,6 @@ class Questions(SyncHumanInputProvider):
 
     An empty answer means: good as it is.
     """
-
-    def __init__(self) -> None:
-        self._answer = ""
 
     def handle_feedback(
         self, formatted_answer: AgentFinish, context: ExecutorContext
@@ -92,6 +89,3 @@ def answering() -> Iterator[None]:
         yield
     finally:
         reset_provider(token)
-
-
-__all__ = ["Any", "Questions", "answering"]

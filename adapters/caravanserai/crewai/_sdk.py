@@ -98,11 +98,17 @@ def first_time(model: Any, what: Any) -> bool:
     of, known = _counted.get(id(model), (None, set[Any]()))
     if of is None or of() is not model:
         known = set()
-        _counted[id(model)] = (weakref.ref(model), known)
+        number = id(model)
+        _counted[number] = (weakref.ref(model, lambda gone: _forget(number, gone)), known)
     if what in known:
         return False
     known.add(what)
     return True
+
+
+def _forget(number: int, gone: weakref.ref[Any]) -> None:
+    if number in _counted and _counted[number][0] is gone:
+        del _counted[number]
 
 
 # ---------------------------------------------------------------------- models and tools
