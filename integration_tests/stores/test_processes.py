@@ -207,23 +207,27 @@ def test_a_run_that_is_compacted_all_the_time_loses_nothing(
     """8 processes count up while 2 write the journal anew and are killed at any system call."""
     share = 200 if thorough else 30
     compactors = Compactors(root, tmp_path / "stop", often=0.004)
-    running = {start(lambda seed=n: count_up(root, acks, share, seed)) for n in range(8)}
-    while running:
-        running -= {pid for pid in running if ended_well(pid)}
-        compactors.tend()
-        time.sleep(0.005)
-    compactors.end()
     store = FileStore(root)
-    found = store.recent(RUN)
-    assert found is not None
-    assert found.opening.head["generation"] > 10, "it was hardly ever compacted: too tame"
-    assert compactors.deaths >= 3
+    rounds, generation = 0, 0
+    # How often it is compacted meanwhile depends on who is given the processors.
+    while generation <= 10 or compactors.deaths < 3:
+        seeds = range(8 * rounds, 8 * rounds + 8)
+        rounds += 1
+        running = {start(lambda seed=n: count_up(root, acks, share, seed)) for n in seeds}
+        while running:
+            running -= {pid for pid in running if ended_well(pid)}
+            compactors.tend()
+            time.sleep(0.005)
+        found = store.recent(RUN)
+        assert found is not None
+        generation = found.opening.head["generation"]
+    compactors.end()
     forget(store, RUN)
     open_run(RUN, store=store).compact(lambda record: True)
 
     states = check(root, acknowledged(acks), unacknowledged=0)
 
-    assert len(states) == 8 * share
+    assert len(states) == rounds * 8 * share
     assert sorted(path.name for path in (root / RUN).glob("*journal*")) == ["journal-1.jsonl"]
 
 
