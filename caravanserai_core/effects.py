@@ -254,7 +254,7 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
     """Decide about a step that began and has no end: (a value), run it again (None), or raise."""
     label = mine.step.name[0]
     since = begun(known.records[0].head)
-    question, found = _question_of(journal, mine, known)
+    question, found = question_of(journal, mine, known)
     if found is not None and found.answer is not None:
         said, result = questions.value_of(found)
         if said == "stop":
@@ -316,7 +316,7 @@ def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -
         if chosen == "rerun" and known.what != "unrecorded":
             continue
         flight = Flight(Step(name, "", str(known.head.get("of", ""))))
-        question, found = _question_of(journal, flight, known)
+        question, found = question_of(journal, flight, known)
         answered = found is not None and found.answer is not None
         if chosen != "stop" and not answered:
             waits = True
@@ -328,7 +328,7 @@ def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -
         raise questions.waiting(journal)
 
 
-def _question_of(
+def question_of(
     journal: Journal, mine: Flight, known: Effect
 ) -> tuple[questions.Wanted, Question | None]:
     """Return what a person is asked about an uncertain step, and the question if it was asked."""

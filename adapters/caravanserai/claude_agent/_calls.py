@@ -1,0 +1,277 @@
+"""Calls of tools: written down before they begin and when they ended, as steps of the core.
+
+Which call may begin, which waits for a person, and which is refused is decided here. A model that
+was cut off decides itself what it does again. Where that equals a call which may have happened, a
+person is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from caravanserai.claude_agent._options import HARMLESS
+from caravanserai_core import effects, questions, stepping
+from caravanserai_core.escaping import noted
+from caravanserai_core.errors import EffectStopped, EffectUncertain
+from caravanserai_core.pending import after_stop
+from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.redact import redact
+from caravanserai_core.stepping import Flight, Step, token_slug
+from caravanserai_core.words import arguments_text, call_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from caravanserai.claude_agent._options import Options
+    from caravanserai_core.journal import Journal
+    from caravanserai_core.ledger import Effect
+
+_ROOM: Final = 100
+"""Most characters of arguments that notes show."""
+
+_REMARKS: Final = {"Bash": {"description", "timeout", "run_in_background"}, "Agent": {"description"}}
+"""Arguments that say nothing of what a call does; a model words them anew each time."""
+
+_OPEN: Final = ("started", "uncertain", "unrecorded")
+
+
+class Go(NamedTuple):
+    """The call begins.
+
+    Attributes:
+        approved: a person said so: no rule of the session asks again.
+    """
+
+    approved: bool = False
+
+
+class Refused(NamedTuple):
+    """The call does not begin.
+
+    Attributes:
+        reason: what the model is told.
+        by_person: a person decided it.
+    """
+
+    reason: str
+    by_person: bool = False
+
+
+class Deferred(NamedTuple):
+    """The call waits for a person; the session ends at it.
+
+    Attributes:
+        question: the id of the question.
+    """
+
+    question: str
+
+
+Decision = Go | Refused | Deferred
+
+
+class Calls:
+    """The calls of a start of a run.
+
+    Args:
+        journal: that of the run.
+        options: how it is kept.
+
+    Attributes:
+        waits: the call that the session ends at, once there is one.
+    """
+
+    def __init__(self, journal: Journal, options: Options) -> None:
+        self._journal = journal
+        self._options = options
+        self._flights: dict[str, Flight] = {}
+        self.waits: str | None = None
+
+    # ------------------------------------------------------------------ in the run's turn
+
+    def begin(self, id_: str, tool: str, given: Mapping[str, Any], *, inside: bool) -> Decision:
+        """Decide whether a call begins, and write down that it does.
+
+        Args:
+            id_: its id in the session.
+            tool: what is called.
+            given: its arguments.
+            inside: a subagent makes it, which cannot wait for a person.
+
+        Raises:
+            EffectStopped: a person said that the run ends with such a call.
+            EffectUncertain: the program said so.
+        """
+        digest = _digest(tool, given)
+        known = self._uncertain(tool, digest)
+        step = self._step(tool, given, digest, None if known is None else known)
+        flight = Flight(step)
+        if known is not None:
+            decision = self._again(flight, known, id_, inside)
+        elif self._options.approved_by_people(tool):
+            decision = self._approved(flight, id_, tool, given, inside)
+        else:
+            decision = Go()
+        if isinstance(decision, Go):
+            stepping.start(self._journal, flight, known, again=known is not None)
+            self._flights[id_] = flight
+        return decision
+
+    def end(self, id_: str, error: str | None, *, paused: bool = False) -> bool:
+        """Write down that a call ended; returns whether that was not known.
+
+        Args:
+            id_: the call.
+            error: what it failed with, or None.
+            paused: it stopped to wait for a person.
+        """
+        flight = self._flights.pop(id_, None)
+        if flight is None:
+            return False
+        if paused:
+            stepping.add(self._journal, flight, {"what": "paused"})
+        elif error is None:
+            stepping.record_result(self._journal, flight, None, {})
+        else:
+            fields = {"what": "error", "error": quoted(redact(one_line(error, 300)), 300)}
+            stepping.add(self._journal, flight, fields)
+        return True
+
+    def unsettled(self) -> Iterator[Effect]:
+        """Yield the calls of earlier starts that began and never reported back."""
+        mine = {flight.step.name for flight in self._flights.values()}
+        for name, effect in self._journal.ledger.effects.items():
+            if effect.what in _OPEN and name not in mine and "of" in effect.head:
+                yield effect
+
+    def let_go(self) -> None:
+        """Let calls of earlier starts be of which it does not matter whether they happened."""
+        for name, effect in list(self._journal.ledger.effects.items()):
+            if effect.what == "started" and name[0] in HARMLESS:
+                flight = Flight(Step(name, "", str(effect.head.get("of", ""))))
+                flight.attempt = effect.attempt
+                stepping.add(self._journal, flight, {"what": "paused"})
+
+    # ------------------------------------------------------------------ which call it is
+
+    def _uncertain(self, tool: str, digest: str) -> Effect | None:
+        """Return an equal call of an earlier start that may have happened."""
+        mine = {flight.step.name for flight in self._flights.values()}
+        for name, effect in self._journal.ledger.effects.items():
+            equal = name[0] == tool and effect.head.get("arguments") == digest
+            if equal and effect.what in _OPEN and name not in mine:
+                return effect
+        return None
+
+    def _step(
+        self, tool: str, given: Mapping[str, Any], digest: str, known: Effect | None
+    ) -> Step:
+        """Return a call as a step of the core: told by how many equal ones were made before it."""
+        effects_ = self._journal.ledger.effects
+        if known is not None:
+            name = next(name for name, effect in effects_.items() if effect is known)
+        else:
+            before = sum(
+                name[0] == tool and effect.head.get("arguments") == digest
+                for name, effect in effects_.items()
+            )
+            name = (tool, questions.digest_of([digest, before + 1], "a call"))
+        token = f"{token_slug(self._journal.run_id)}/{name[1][:16]}"
+        return Step(name, digest, arguments_text(given, _ROOM), token=token)
+
+    # ------------------------------------------------------------------ what people say
+
+    def _again(self, flight: Flight, known: Effect, id_: str, inside: bool) -> Decision:
+        """Decide about a call that equals one which may have happened."""
+        tool = flight.step.name[0]
+        policy = self._options.policy(tool)
+        question, found = effects.question_of(self._journal, flight, known)
+        if found is not None and found.answer is not None:
+            said, result = questions.value_of(found)
+            questions.give(self._journal, found.id)
+            if said == "stop":
+                raise noted(
+                    EffectStopped(
+                        f"run {one_line(self._journal.run_id)}: {found.id} was answered stop: "
+                        f"{flight.step.told} is not run again, and the run ends here, at each "
+                        f"start. {after_stop(self._journal.run_id)}",
+                        label=tool,
+                    )
+                )
+            if said == "happened":
+                flight.attempt = known.attempt
+                stepping.record_result(self._journal, flight, None, {"taken": found.id})
+                told = "" if result is questions.NOT_GIVEN else f" Its result: {_shown(result)}"
+                return Refused(
+                    "Not run again: this very call happened before the session was cut off."
+                    f"{told} Take it as done and go on.",
+                    by_person=True,
+                )
+            return Go(approved=self._options.approved_by_people(tool))
+        if policy == "rerun":
+            return Go()
+        if policy == "stop":
+            raise noted(
+                EffectUncertain(
+                    f"run {one_line(self._journal.run_id)}: {flight.step.told} began before the "
+                    "session was cut off, and never reported back. It may have happened. Look, "
+                    'then run with on_uncertain="ask" or "rerun".',
+                    label=tool,
+                )
+            )
+        return self._ask(question, found, id_, inside)
+
+    def _approved(
+        self, flight: Flight, id_: str, tool: str, given: Mapping[str, Any], inside: bool
+    ) -> Decision:
+        """Decide about a call that a person has to approve."""
+        question = questions.wanted(
+            f"Run {tool}?",
+            options=[True, False],
+            key=["approval", *flight.step.name, self._journal.ledger.passes],
+            payload={"tool": tool, "arguments": dict(given)},
+            shown=f"Claude asks to run {call_text(tool, given).strip('`')}",
+            how="Approve or reject it, then start the program again with the same `run_id`.",
+        )
+        found = questions.find(self._journal, question)
+        if found is None or found.answer is None:
+            return self._ask(question, found, id_, inside)
+        questions.give(self._journal, found.id)
+        if questions.value_of(found)[0] is True:
+            return Go(approved=True)
+        head = found.answer.head
+        reason = f": {one_line(str(head['reason']), 1000)}" if head.get("reason") else "."
+        return Refused(f"A person did not allow this call{reason}", by_person=True)
+
+    def _ask(self, question: questions.Wanted, found: Any, id_: str, inside: bool) -> Decision:
+        while found is None:
+            try:
+                questions.put(self._journal, question)
+            except questions.Changed:
+                pass
+            found = questions.find(self._journal, question)
+        if inside:
+            return Refused(
+                "Not run: a person has to decide about this call first, and a subagent cannot "
+                "wait for that. Report it back: the main agent has to make this very call itself."
+            )
+        if self.waits not in (None, id_):
+            # The CLI keeps one deferred call and drops the others without a word (2.1.332).
+            return Refused(
+                "Not run yet: a person has to decide about this call, and about another one "
+                "first. Make this very call again, by itself, once that is decided."
+            )
+        self.waits = id_
+        self._journal.renew_live()
+        return Deferred(found.id)
+
+
+def _digest(tool: str, given: Mapping[str, Any]) -> str:
+    remarks = _REMARKS.get(tool, set())
+    told = {name: value for name, value in given.items() if name not in remarks}
+    return questions.digest_of(told, "a call")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else value_text(value).strip("`")

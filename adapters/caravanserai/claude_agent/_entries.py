@@ -1,0 +1,112 @@
+"""What is known here of the entries of a transcript; everywhere else they are opaque.
+
+The format is internal to the CLI and changes often. Read in CLI 2.1.332; contract tests guard
+each function. What is not understood is passed over: then a note says less, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Entry = dict[str, Any]
+"""One line of a transcript."""
+
+
+class ToolResult(NamedTuple):
+    """The result of a call, as the model gets it.
+
+    Attributes:
+        id: of the call.
+        uuid: of the entry.
+        text: what the model reads.
+        failed: it is an error.
+    """
+
+    id: str
+    uuid: str
+    text: str
+    failed: bool
+
+
+def uuid_of(entry: Mapping[str, Any]) -> str:
+    """Return the id of an entry, "" for one that has none."""
+    found = entry.get("uuid")
+    return found if isinstance(found, str) else ""
+
+
+def is_local(entry: Mapping[str, Any]) -> bool:
+    """Say whether an entry is one that the CLI keeps on its own disk alone: records of requests."""
+    return str(entry.get("type", "")).startswith("api-request")
+
+
+def is_said(entry: Mapping[str, Any]) -> bool:
+    """Say whether an entry is part of the conversation itself."""
+    return entry.get("type") in ("user", "assistant")
+
+
+def blocks(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the content of a message; a plain text is one block."""
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if _is_list(content) else []
+
+
+def results(entries: Iterable[Mapping[str, Any]]) -> Iterator[ToolResult]:
+    """Yield the results of calls that entries hold."""
+    for entry in entries:
+        if entry.get("type") != "user":
+            continue
+        for block in blocks(entry):
+            if block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
+                text, failed = text_of(block.get("content")), block.get("is_error") is True
+                yield ToolResult(block["tool_use_id"], uuid_of(entry), text, failed)
+
+
+def calls(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the calls of tools that entries ask for: `id`, `name`, `input`."""
+    for entry in entries:
+        if entry.get("type") == "assistant":
+            yield from (block for block in blocks(entry) if block.get("type") == "tool_use")
+
+
+def last_said(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of the newest entry that is part of the conversation, or ""."""
+    for entry in reversed(entries):
+        if is_said(entry) and uuid_of(entry):
+            return uuid_of(entry)
+    return ""
+
+
+def says(entries: Iterable[Mapping[str, Any]], text: str) -> str:
+    """Return the id of the entry in which the model says a text, "": none of them does."""
+    for entry in entries:
+        if entry.get("type") == "assistant":
+            said = [block.get("text") for block in blocks(entry) if block.get("type") == "text"]
+            if any(isinstance(one, str) and one.strip() == text.strip() for one in said):
+                return uuid_of(entry)
+    return ""
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content, with `[image]` and the like for what is none."""
+    if isinstance(content, str):
+        return content
+    if not _is_list(content):
+        return ""
+    parts = []
+    for block in content:
+        if isinstance(block, str):
+            parts.append(block)
+        elif isinstance(block, dict):
+            text = block.get("text")
+            parts.append(text if isinstance(text, str) else f"[{block.get('type', 'something')}]")
+    return "\n".join(parts)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)

@@ -1,0 +1,225 @@
+"""What a session did, folded into the state of its next waypoint.
+
+A fact is a small dict with a member `what`. Each is an entry of the journal when it is known, so
+a process that takes over after a crash has the same state as the one that died.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from caravanserai_core.redact import beginning, redact
+from caravanserai_core.words import arguments_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Fact", "Tree", "begun", "new", "take", "tool_fact"]
+
+Tree = dict[str, Any]
+"""The state of a waypoint; see `begun`."""
+
+Fact = dict[str, Any]
+
+_TEXT: Final = 2000
+"""Most characters of a text that a state keeps; the transcript has all of it."""
+_RESULT: Final = 600
+_MOST: Final = 200
+"""Most facts between two waypoints that a state keeps."""
+_FILES: Final = 100
+
+_DONE: Final = frozenset({"completed", "done"})
+_WRITERS: Final = {"Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
+
+
+def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
+    """Return the state that a run begins with.
+
+    Args:
+        run_id: the run.
+        sdk: version of the SDK.
+        prompt: what it was asked, None: a conversation.
+    """
+    return {
+        "at": "begin",
+        "claude": {"sdk": sdk, "cli": None, "model": None},
+        "run": run_id,
+        "prompt": prompt,
+        # `last`: the entry of the transcript that this waypoint stands at; a fork begins there.
+        "session": {"id": None, "number": 0, "cwd": None, "entries": 0, "last": ""},
+        "turns": 0,
+        "asked": None,
+        "said": None,
+        "plan": [],
+        "agents": {},
+        "files": [],
+        "cost": {"total": 0.0, "turn": 0.0},
+        "git": None,
+        "deferred": None,
+        "compacted": None,
+        "did": [],
+        "left_out": 0,
+        "so_far": [],
+        "result": None,
+    }
+
+
+def new(tree: Tree) -> None:
+    """Begin with what follows a waypoint."""
+    tree["did"], tree["left_out"], tree["deferred"] = [], 0, None
+
+
+def text(value: Any, most: int = _TEXT) -> str:
+    """Return a foreign text as a state keeps it: cut, without secrets."""
+    given = value if isinstance(value, str) else str(value)
+    short = beginning(given, most)
+    return redact(short if len(short) <= most else f"{short[:most]}…")
+
+
+def tool_fact(
+    tool: str,
+    given: Mapping[str, Any],
+    *,
+    result: str | None = None,
+    failed: bool = False,
+    ms: int | None = None,
+    agent: str | None = None,
+    **more: Any,
+) -> Fact:
+    """Return the fact that a call ended.
+
+    Args:
+        tool: what was called.
+        given: its arguments.
+        result: what it gave, as text; None: it is not told.
+        failed: the result is an error.
+        ms: how long it took.
+        agent: id of the subagent that called it, None: the main agent.
+        **more: what is known beyond that.
+    """
+    fact: Fact = {"what": "tool", "tool": tool, "arguments": arguments_text(given)}
+    for name in ("file_path", "notebook_path", "command", "pattern", "path", "url", "query"):
+        if isinstance(given.get(name), str):
+            fact[name] = text(given[name], 300)
+    if result is not None:
+        fact["result"] = text(result, _RESULT) if len(result) <= _RESULT else _ends(result)
+    told = {"failed": failed or None, "ms": ms, "agent": agent, **more}
+    return fact | {name: value for name, value in told.items() if value is not None}
+
+
+def _ends(result: str) -> str:
+    """Return the beginning and the end of a long result: a command's last lines count most."""
+    half = _RESULT // 2
+    return f"{text(result, half)}\n{redact(result)[-half:]}"
+
+
+def take(tree: Tree, fact: Mapping[str, Any]) -> None:
+    """Fold a fact into a state."""
+    what = fact.get("what")
+    change = _CHANGES.get(str(what))
+    if change is not None:
+        change(tree, fact)
+    if what in _SILENT:
+        return
+    if len(tree["did"]) < _MOST:
+        tree["did"].append(dict(fact))
+    else:
+        tree["left_out"] += 1
+
+
+def _session(tree: Tree, fact: Mapping[str, Any]) -> None:
+    known = tree["session"]
+    for name in ("id", "number", "cwd"):
+        if fact.get(name) is not None:
+            known[name] = fact[name]
+    for name in ("cli", "model"):
+        if fact.get(name) is not None:
+            tree["claude"][name] = fact[name]
+
+
+def _prompt(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["turns"] += 1
+    tree["asked"] = fact["text"]
+
+
+def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["said"] = fact["text"]
+
+
+def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
+    agent = tree["agents"].get(fact.get("agent"))
+    if agent is not None:
+        agent["tools"] += 1
+        agent["newest"] = {name: fact[name] for name in ("tool", "arguments") if name in fact}
+    if fact.get("failed"):
+        return
+    field = _WRITERS.get(str(fact.get("tool")))
+    file = fact.get(field) if field else None
+    if isinstance(file, str) and file not in tree["files"]:
+        tree["files"] = [*tree["files"], file][-_FILES:]
+
+
+def _plan(tree: Tree, fact: Mapping[str, Any]) -> None:
+    """Take a list as it is (TodoWrite), or one item of it (the Task tools)."""
+    if "items" in fact:
+        tree["plan"] = [dict(item) for item in fact["items"]]
+        return
+    item = next((one for one in tree["plan"] if one.get("id") == fact["id"]), None)
+    if fact.get("status") == "deleted":
+        tree["plan"] = [one for one in tree["plan"] if one is not item]
+    elif item is None:
+        told = {"id": fact["id"], "text": fact.get("text", ""), "status": "pending"}
+        tree["plan"].append({**told, **_given(fact)})
+    else:
+        item.update(_given(fact))
+
+
+def _given(fact: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact[name] for name in ("text", "status") if fact.get(name)}
+
+
+def is_done(item: Mapping[str, Any]) -> bool:
+    """Say whether an item of a plan is done."""
+    return item.get("status") in _DONE
+
+
+def _agent(tree: Tree, fact: Mapping[str, Any]) -> None:
+    known = tree["agents"].setdefault(
+        fact["id"], {"type": "", "task": "", "tools": 0, "newest": None, "said": None}
+    )
+    for name in ("type", "task", "said"):
+        if fact.get(name):
+            known[name] = fact[name]
+    known["state"] = "ended" if fact["what"] == "agent ended" else "at work"
+
+
+def _compacted(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["compacted"] = {**(tree["compacted"] or {}), **fact}
+
+
+def _cost(tree: Tree, fact: Mapping[str, Any]) -> None:
+    # The CLI counts over the whole session, also when it is resumed or forked (2.1.332).
+    total = float(fact["total"])
+    before = tree["cost"]["total"]
+    turn = total - before if total >= before else total
+    tree["cost"] = {"total": total, "turn": round(turn, 6)}
+
+
+def _deferred(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["deferred"] = {name: fact[name] for name in ("id", "tool", "arguments")}
+
+
+_CHANGES: Final = {
+    "session": _session,
+    "prompt": _prompt,
+    "said": _said,
+    "tool": _tool,
+    "plan": _plan,
+    "agent begun": _agent,
+    "agent ended": _agent,
+    "compacted": _compacted,
+    "cost": _cost,
+    "deferred": _deferred,
+}
+_SILENT: Final = frozenset({"session", "cost", "deferred", "plan"})
+"""Facts that are told by what they change alone."""

@@ -1,0 +1,143 @@
+"""How a session is kept: what the entry points take, and what of the SDK's options they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+
+from caravanserai_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions
+
+    from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.homes import StoreLike
+    from caravanserai_core.schema import Migrations
+
+HARMLESS: Final = frozenset(
+    {
+        *("Read", "Glob", "Grep", "LS", "NotebookRead", "WebFetch", "WebSearch", "ToolSearch"),
+        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput"),
+        *("BashOutput", "ListAgents", "AskUserQuestion", "ExitPlanMode", "Skill"),
+    }
+)
+"""Tools of the CLI that change nothing outside of the session: one more call does no harm."""
+
+_TAKEN: Final = {
+    "resume": "the run_id says which session goes on",
+    "session_id": "the run_id names the session, and its id is recorded in the waypoints",
+    "continue_conversation": "the run_id says which session goes on",
+    "fork_session": "at= and new_run_id= begin a run of its own at a waypoint",
+    "resume_session_at": "at= and new_run_id= begin a run of its own at a waypoint",
+    "resume_drops_turn": "at= and new_run_id= begin a run of its own at a waypoint",
+    "session_store": "the run keeps the transcript itself",
+    "enable_file_checkpointing": (
+        "the SDK does not allow it beside a session store, which a run needs. A waypoint records "
+        "the commit of the working folder instead"
+    ),
+}
+
+
+class Keeping(TypedDict, total=False):
+    """The keyword arguments that all entry points take; see `resumable_query`."""
+
+    store: StoreLike
+    needs_approval: Sequence[str]
+    on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None
+    takeover: bool
+    at: int | None
+    new_run_id: str | None
+    schema: int | None
+    migrations: Migrations
+
+
+class Options(NamedTuple):
+    """How a session is kept; see `resumable_query`.
+
+    Attributes:
+        run_id: the run.
+        store: where it is kept.
+        needs_approval: patterns of tools that a person has to approve.
+        on_uncertain: what to do where a call equals one that may have happened, by tool.
+        again: begin anew.
+        takeover: take the run from another living process.
+        at: waypoint of another run that this one begins at, or None.
+        schema: schema of the states that the program writes.
+        migrations: one function for each step from schema to schema.
+        forked: the run that `run_id` is a fork of, where `at` is given.
+    """
+
+    run_id: str
+    store: StoreLike = None
+    needs_approval: tuple[str, ...] = ()
+    on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None
+    again: bool = False
+    takeover: bool = False
+    at: int | None = None
+    schema: int | None = None
+    migrations: Migrations = ()
+    forked: str | None = None
+
+    def policy(self, tool: str) -> OnUncertain:
+        """Return what is done where a call equals one that may have happened."""
+        chosen = self.on_uncertain
+        if isinstance(chosen, Mapping):
+            found = [value for pattern, value in chosen.items() if fnmatchcase(tool, pattern)]
+            chosen = found[0] if found else None
+        return chosen or ("rerun" if tool in HARMLESS else "ask")
+
+    def approved_by_people(self, tool: str) -> bool:
+        """Say whether a person has to approve each call of a tool."""
+        return any(fnmatchcase(tool, pattern) for pattern in self.needs_approval)
+
+
+def options_of(
+    run_id: Any, keeping: Keeping, *, again: bool = False
+) -> Options:
+    """Return how a session is to be kept.
+
+    Raises:
+        UsageError: the arguments mean nothing; it says which.
+    """
+    if not isinstance(run_id, str) or not run_id:
+        raise UsageError(
+            "run_id= is the name under which the session is kept and found again, a string"
+        )
+    given: dict[str, Any] = dict(keeping)
+    at, new = given.pop("at", None), given.pop("new_run_id", None)
+    patterns: Any = given.pop("needs_approval", ()) or ()
+    if isinstance(patterns, str) or not all(isinstance(one, str) for one in patterns):
+        raise UsageError('needs_approval= is a list of names of tools: ["mcp__pay__*", "Bash"]')
+    chosen = given.get("on_uncertain")
+    policies = chosen.values() if isinstance(chosen, Mapping) else [chosen]
+    if any(one not in (None, "ask", "rerun", "stop") for one in policies):
+        raise UsageError('on_uncertain= is "ask", "rerun" or "stop", or a dict of tools to these')
+    if (at is None) != (new is None):
+        raise UsageError(
+            "at= and new_run_id= belong together: to go on from an earlier waypoint is a run of "
+            "its own, and the one that it branches off stays as it is"
+        )
+    if at is not None and type(at) is not int:
+        raise UsageError(f"at= takes a waypoint's number, an int, not {type(at).__name__}")
+    name, origin = (run_id, None) if new is None else (new, run_id)
+    return Options(
+        name, needs_approval=tuple(patterns), again=again, at=at, forked=origin, **given
+    )
+
+
+def check_given(given: ClaudeAgentOptions) -> None:
+    """Refuse options of the SDK that would take the session out of the run's hands.
+
+    Raises:
+        UsageError: it says which, and what to do instead.
+    """
+    for name, why in _TAKEN.items():
+        if getattr(given, name, None):
+            raise UsageError(f"ClaudeAgentOptions({name}=…) cannot be combined with a run: {why}.")
+    for name in ("resume", "continue", "session-id", "fork-session", "no-session-persistence"):
+        if name in given.extra_args:
+            raise UsageError(
+                f"ClaudeAgentOptions(extra_args={{{name!r}: …}}) cannot be combined with a run, "
+                "which says itself how its session begins"
+            )

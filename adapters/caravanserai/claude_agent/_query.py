@@ -1,0 +1,301 @@
+"""`resumable_query`: a job of a session, started, resumed and returned by the same line."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from claude_agent_sdk import ClaudeAgentOptions, ResultError, ResultMessage, query
+from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
+
+from caravanserai.claude_agent import _facts, _sdk
+from caravanserai.claude_agent._options import check_given, options_of
+from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
+from caravanserai.claude_agent._start import (
+    goal_of,
+    known_state,
+    make_ready,
+    open_session,
+    standing,
+)
+from caravanserai.claude_agent._transcripts import Key, Transcripts
+from caravanserai_core import questions
+from caravanserai_core.errors import InputChanged, UsageError
+from caravanserai_core.escaping import collected
+from caravanserai_core.homes import store_for
+from caravanserai_core.jobs import Alone
+from caravanserai_core.journal import journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.threads import in_thread, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from typing import Unpack
+
+    from claude_agent_sdk import Message
+
+    from caravanserai.claude_agent._facts import Tree
+    from caravanserai.claude_agent._options import Keeping, Options
+    from caravanserai.claude_agent._recorder import Recorder
+    from caravanserai.claude_agent._start import Ready
+    from caravanserai_core.run import Run
+
+_SILENCE: Final = 20.0
+"""Seconds after which a session that should go on by itself is asked to."""
+
+_GO_ON: Final = "Now go on with the task from where it stands. Do not repeat what is done."
+
+
+async def resumable_query(
+    *,
+    prompt: str,
+    run_id: str,
+    options: ClaudeAgentOptions | None = None,
+    again: bool = False,
+    **keeping: Unpack[Keeping],
+) -> AsyncGenerator[Message, None]:
+    """Ask Claude as `claude_agent_sdk.query` does, in a run that survives the process.
+
+    The same line begins the session, goes on with it after a crash, and gives its recorded result
+    once it is finished, without a call of a model.
+
+    Args:
+        prompt: what is to be done.
+        run_id: the name of the run.
+        options: the SDK's options. Hooks, `can_use_tool`, MCP servers and agents in them work as
+            before; `resume`, `session_id`, `session_store` and the like belong to the run.
+        again: begin anew, with a new session.
+        **keeping: how the run is kept:
+            store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai`.
+            needs_approval: patterns of tools (`"mcp__pay__*"`) whose calls a person approves. The
+                session ends with a `ResultMessage` whose `deferred_tool_use` tells the call; the
+                next start goes on with the answer.
+            on_uncertain: what to do where the model makes a call that equals one which began
+                before a crash and never reported back: "ask" a person (the default, but for tools
+                that change nothing), "rerun" or "stop"; or a dict of patterns to these.
+            takeover: take the run from another living process.
+            at, new_run_id: begin the run `new_run_id` at this waypoint of `run_id`.
+            schema, migrations: see docs/guarantees/versions.md.
+
+    Yields:
+        The messages of the session, as `query` does; of a finished run, or one that waits for a
+        person, the recorded `ResultMessage`.
+
+    Raises:
+        InputChanged: the run was begun with another prompt.
+        RunBusy: another process works on it.
+        EffectStopped, EffectUncertain: a call that may have happened ends the run.
+        UsageError: the options do not go together.
+        ClaudeSDKError: as the SDK raises it; the next start goes on.
+    """
+    kept = options_of(run_id, keeping, again=again)
+    given = options or ClaudeAgentOptions()
+    if not isinstance(prompt, str):
+        raise UsageError(
+            "resumable_query takes prompt= as a text, which the next start is compared with. For a "
+            "stream of messages use WaypointClient."
+        )
+    check_given(given)
+    check_run_id(kept.run_id)
+    journal = journal_for(store_for(kept.run_id, kept.store), kept.run_id)
+    async with Alone(journal):
+        run = await wait_for(in_thread(lambda: open_session(kept, goal_of(prompt))))
+        async with run:
+            job = _Job(run, kept, given, prompt)
+            found = await wait_for(in_thread(job.begin))
+            if found is not None:
+                yield found
+                return
+            working = job.work()
+            try:
+                async for message in working:
+                    yield message
+            finally:
+                await working.aclose()
+
+
+class _Job:
+    """One start of a run."""
+
+    def __init__(self, run: Run, options: Options, given: ClaudeAgentOptions, prompt: str) -> None:
+        self._run = run
+        self._options = options
+        self._given = given
+        self._prompt = prompt
+        self._tree: Tree = {}
+        self._begins = True
+        self._continues = False
+        self._cut_off = False
+        # Subagents in the background; their end wakes the session for one more turn.
+        self._beside: set[str] = set()
+
+    def begin(self) -> ResultMessage | None:
+        """Find out where the run stands; returns what is known where there is nothing to do.
+
+        Raises:
+            InputChanged: it was begun with another prompt.
+        """
+        run = self._run
+        known = known_state(run, self._options)
+        if known is None:
+            before = run.state if isinstance(run.state, dict) else {}
+            run.afresh()
+            self._tree = _facts.begun(run.run_id, _sdk.sdk_version(), self._prompt)
+            if "session" in before:
+                # Its sessions have ids that were used.
+                self._tree["session"]["number"] = before["session"]["number"]
+            self._first_waypoint()
+            return None
+        forked = known["run"] != run.run_id
+        if known["prompt"] != self._prompt and not (forked and known["at"] == "end"):
+            raise InputChanged(
+                f"run {one_line(run.run_id)} was begun with the prompt "
+                f"{quoted(str(known['prompt']), 300)} and is started with "
+                f"{quoted(self._prompt, 300)} now. Nothing was run. Use another run_id, or "
+                "again=True to begin anew."
+            )
+        if known["at"] == "end":
+            if not forked or known["prompt"] == self._prompt:
+                if not run._journal.turns.do(lambda: run._journal.outcome):
+                    run.finish(known["result"])  # killed in front of this record
+                return _sdk.result_of(known["result"])
+        self._tree = standing(run, known, run.waypoint)
+        self._begins = known["at"] == "begin" and not self._tree["turns"]
+        self._cut_off = not run._journal.turns.do(lambda: run._journal.outcome)
+        paused = known["at"] == "pause" and not self._tree["did"]
+        if paused:
+            if run._journal.turns.do(lambda: bool(questions.fresh(run._journal).open)):
+                return _sdk.result_of(known["result"])
+            self._continues, self._cut_off = not forked, False
+        self._tree["prompt"], self._tree["result"] = self._prompt, None
+        return None
+
+    def _first_waypoint(self) -> None:
+        from caravanserai.claude_agent import _notes
+
+        note = _notes.note(self._tree, resumed=False)
+        self._run.waypoint = self._run.checkpoint(self._tree, note, meta={"at": "begin"})
+        _facts.new(self._tree)
+
+    async def work(self) -> AsyncGenerator[Message, None]:
+        """Let the session work; yields its messages."""
+        ready = await wait_for(in_thread(lambda: self._make_ready(lost=False)))
+        try:
+            async for message in self._session(ready):
+                yield message
+        except ResultError as error:
+            if _sdk.LOST not in str(error) or ready.recorder.submitted:
+                raise
+            ready = await wait_for(in_thread(lambda: self._make_ready(lost=True)))
+            async for message in self._session(ready):
+                yield message
+
+    def _make_ready(self, *, lost: bool) -> Ready:
+        resumed = self._cut_off and not self._begins
+        ready = make_ready(
+            self._run,
+            self._options,
+            self._given,
+            self._tree,
+            follows=True,
+            resumed=resumed,
+            lost=lost,
+        )
+        recorder, journal = ready.recorder, self._run._journal
+
+        def prepare() -> None:
+            recorder.calls.let_go()
+            if ready.rebuilt:
+                end = f"{_GO_ON} The task:\n\n{self._prompt}"
+                told = resume_note(
+                    self._tree, recorder.calls, journal, at_end=end, rebuilt=True
+                )
+                said = Transcripts(self._run)
+                entries = [
+                    entry
+                    for key in said.counts
+                    if not key.path
+                    for entry in said.read(Key(key.session))
+                ]
+                recorder.sent = rebuilt_prompt(told, entries, self._tree["so_far"])
+            elif ready.resumes:
+                recorder.sent = resume_note(
+                    self._tree, recorder.calls, journal, at_end=_GO_ON
+                )
+
+        journal.turns.do(prepare)
+        return ready
+
+    async def _session(self, ready: Ready) -> AsyncGenerator[Message, None]:
+        recorder = ready.recorder
+        over = asyncio.Event()
+        alive = asyncio.Event()
+        with collected() as recorder.escaping:
+            messages = query(prompt=self._asked(recorder, alive, over), options=ready.given)
+            try:
+                async for message in messages:
+                    if not _is_opening(message):
+                        alive.set()
+                    await self._seen(recorder, message, over)
+                    if recorder.reason is not None:
+                        break
+                    yield message
+            finally:
+                over.set()
+                await messages.aclose()  # type: ignore[attr-defined]
+        if recorder.reason is not None:
+            raise recorder.reason
+
+    async def _asked(
+        self, recorder: Recorder, alive: asyncio.Event, over: asyncio.Event
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield what the session is asked, and keep its input open as long as it works."""
+        asks = recorder.sent or self._prompt
+        if self._continues:
+            # The CLI goes on with the deferred call by itself, and needs no prompt (2.1.332).
+            waiting = [asyncio.ensure_future(event.wait()) for event in (alive, over)]
+            await asyncio.wait(waiting, timeout=_SILENCE, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                one.cancel()
+        if not self._continues or not (alive.is_set() or over.is_set()):
+            self._continues = False
+            yield _message(asks)
+        await over.wait()
+
+    async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
+        if isinstance(message, TaskStartedMessage):
+            self._beside.add(message.task_id)
+        elif isinstance(message, TaskNotificationMessage):
+            self._beside.discard(message.task_id)
+        elif isinstance(message, TaskUpdatedMessage):
+            if message.data.get("patch", {}).get("status") in ("completed", "failed", "killed"):
+                self._beside.discard(message.task_id)
+        await recorder.see(message)
+        if not isinstance(message, ResultMessage):
+            return
+        # A deferred call that is replayed first is a turn of its own.
+        asked = recorder.submitted or self._continues or message.is_error
+        paused = message.stop_reason == _sdk.DEFERRED
+        last = asked and not paused and not message.is_error and not self._beside
+        await recorder.turn_ended(message, last=last and recorder.reason is None)
+        if recorder.reason is not None:
+            return
+        if last:
+            await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(message))))
+        if asked or paused:
+            over.set()
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "parent_tool_use_id": None,
+        "session_id": "",
+    }
+
+
+def _is_opening(message: Message) -> bool:
+    """Say whether a message tells that the session is open, and not yet that it works."""
+    return getattr(message, "subtype", None) in ("init", "status", "hook_started", "hook_response")

@@ -1,0 +1,499 @@
+"""What a session does, written down as it happens: hooks, mirrored transcript, messages.
+
+The hook in front of a tool is a barrier: the tool does not begin before the intent is durable, and
+not at all where it cannot be written, or where nobody is there to answer the hook any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
+
+from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk
+from caravanserai.claude_agent._calls import Calls, Deferred, Refused
+from caravanserai.claude_agent._transcripts import Key, RunSessionStore
+from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
+from caravanserai_core.quoting import one_line
+from caravanserai_core.threads import in_thread, wait_for
+from caravanserai_core.words import arguments_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from claude_agent_sdk import Message
+
+    from caravanserai.claude_agent._entries import Entry
+    from caravanserai.claude_agent._facts import Fact, Tree
+    from caravanserai.claude_agent._options import Options
+    from caravanserai.claude_agent._transcripts import Transcripts
+    from caravanserai_core.run import Run
+
+    Hook = Callable[[Any, str | None, Any], Awaitable[dict[str, Any]]]
+
+_log = logging.getLogger("caravanserai")
+
+FACT: Final = "fact"
+"""Name of the journal's entries that hold a fact; see `_facts`."""
+
+_PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate"})
+
+
+class Recorder:
+    """Writes down what a session does.
+
+    Args:
+        run: the run.
+        options: how it is kept.
+        tree: the state of its next waypoint, as far as it is known.
+        transcripts: its transcripts.
+        follows: the messages of the session are shown to `see`.
+        resumed: the start before was cut off.
+
+    Attributes:
+        calls: the calls of tools.
+        store: the session store to be given to the SDK.
+        escaping: errors of ours that were raised inside of the program's own tools.
+        sent: what is asked in the name of the run: no person's prompt.
+        context: what the model is told beside the next prompt, once.
+        reason: what ends the start, None: nothing does.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        options: Options,
+        tree: Tree,
+        transcripts: Transcripts,
+        *,
+        follows: bool,
+        resumed: bool,
+    ) -> None:
+        self._run = run
+        self._options = options
+        self.tree = tree
+        self._transcripts = transcripts
+        self._follows = follows
+        self._resumed = resumed
+        self._begun: dict[str, tuple[str, Mapping[str, Any], str | None]] = {}
+        # Ids of the calls of a batch whose results the transcript does not have yet.
+        self._batches: list[set[str]] = []
+        self._seen: dict[str, str] = {}
+        self._ends_with: str | None = None
+        self._shortened = False
+        self.calls = Calls(run._journal, options)
+        self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
+        self.escaping: list[CaravanseraiError] = []
+        self.sent = ""
+        self.submitted = False
+        self.context = ""
+        self.reason: Exception | None = None
+        self.ended = False
+
+    # ------------------------------------------------------------------ what ends the start
+
+    def leave(self, error: Exception) -> None:
+        """Note what ends the start, whatever the CLI makes of it."""
+        if self.reason is None:
+            self.reason = getattr(error, "__cause__", None) or error
+            _log.warning("run %s stops: %s", one_line(self._run.run_id), one_line(str(error), 500))
+
+    def _stopping(self) -> dict[str, Any]:
+        """Return what a hook answers where the session is to end."""
+        return {"continue_": False, "stopReason": f"Stopped: {one_line(str(self.reason), 300)}"}
+
+    # ------------------------------------------------------------------ hooks
+
+    @property
+    def hooks(self) -> dict[str, Hook]:
+        """What is called at which event of the CLI."""
+        events = {
+            "UserPromptSubmit": self._prompt,
+            "PreToolUse": self._before_tool,
+            "PostToolUse": self._after_tool,
+            "PostToolUseFailure": self._after_failure,
+            # Not in the SDK's list of names; it passes all through (0.2.189).
+            "PostToolBatch": self._after_batch,
+            "TaskCreated": self._task_created,
+            "SubagentStart": self._agent_begins,
+            "SubagentStop": self._agent_ends,
+            "PostCompact": self._after_compaction,
+            "Stop": self._turn_ends,
+            "StopFailure": self._turn_fails,
+        }
+        return {name: self._guarded(name, hook) for name, hook in events.items()}
+
+    def _guarded(self, name: str, hook: Callable[[Any], Awaitable[dict[str, Any] | None]]) -> Hook:
+        """Return a hook after which nothing more begins where something could not be written."""
+
+        async def guarded(given: Any, _id: str | None, _context: Any) -> dict[str, Any]:
+            try:
+                if self.reason is None:
+                    await self._in_session(given)
+                    answer = await hook(given)
+                    if self.escaping:
+                        self.leave(self.escaping[0])
+                    if self.reason is None:
+                        return answer or {}
+            except CaravanseraiError as error:
+                self.leave(error)
+            told = self._stopping()
+            return {**told, **_deny(told["stopReason"])} if name == "PreToolUse" else told
+
+        return guarded
+
+    async def _in_session(self, given: Mapping[str, Any]) -> None:
+        """Note which session this is: the CLI may begin another one by itself."""
+        known = self.tree["session"]
+        session, folder = given.get("session_id"), given.get("cwd")
+        if session and (session != known["id"] or folder != known["cwd"]):
+            if session != known["id"] and not given.get("agent_id"):
+                known["last"] = ""
+            await self._note({"what": "session", "id": session, "cwd": folder})
+
+    async def _note(self, fact: Fact) -> None:
+        _facts.take(self.tree, fact)
+        await self._run.aentry(FACT, fact, durable=False)
+
+    async def _turn(self, work: Callable[[], Any]) -> Any:
+        """Do something in its turn of the run's queue."""
+        return await wait_for(in_thread(lambda: self._run._journal.turns.do(work)))
+
+    async def _prompt(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        said = str(given.get("prompt", ""))
+        self._ends_with = None
+        if self.sent and said == self.sent:
+            self.submitted = True
+            await self._note({"what": "resumed", "text": _facts.text(said)})
+        elif said == _sdk.CONTINUES:
+            await self._note({"what": "continued"})
+        elif not said.startswith(_sdk.NOTIFIED):
+            self.submitted = True
+            await self._note({"what": "prompt", "text": _facts.text(said)})
+        self.calls.waits = None
+        context, self.context = self.context, ""
+        return _told("UserPromptSubmit", additionalContext=context) if context else None
+
+    async def _before_tool(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
+        arguments, agent = _arguments(given), given.get("agent_id")
+        self._begun[id_] = (tool, arguments, agent)
+        decision = await self._turn(
+            lambda: self.calls.begin(id_, tool, arguments, inside=agent is not None)
+        )
+        if isinstance(decision, Deferred):
+            fact = {"what": "deferred", "id": id_, "tool": tool}
+            await self._note({**fact, "arguments": arguments_text(arguments)})
+            return _told(
+                "PreToolUse",
+                permissionDecision="defer",
+                permissionDecisionReason=f"waits for a person, as {decision.question}",
+            )
+        if isinstance(decision, Refused):
+            self._begun.pop(id_, None)
+            await self._note(_refused(tool, arguments, decision.reason, agent))
+            return _deny(decision.reason)
+        return _told("PreToolUse", permissionDecision="allow") if decision.approved else None
+
+    async def _after_tool(self, given: Mapping[str, Any]) -> None:
+        id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
+        arguments, response = _arguments(given), given.get("tool_response")
+        more = _seen_in(response) if isinstance(response, Mapping) else {}
+        await self._note(
+            _facts.tool_fact(
+                tool,
+                arguments,
+                result=_text_of(response),
+                ms=given.get("duration_ms"),
+                agent=given.get("agent_id"),
+                **more,
+            )
+        )
+        await self._turn(lambda: self.calls.end(id_, None))
+        self._begun.pop(id_, None)
+        if tool in _PLANNING:
+            for fact in _planned(tool, arguments, response):
+                await self._note(fact)
+        if tool == "Agent" and isinstance(response, Mapping) and response.get("agentId"):
+            told = {"id": response["agentId"], "type": str(arguments.get("subagent_type") or "")}
+            task = _facts.text(arguments.get("description") or arguments.get("prompt") or "", 300)
+            known = self.tree["agents"].get(told["id"], {})
+            what = "agent ended" if known.get("state") == "ended" else "agent begun"
+            await self._note({"what": what, **told, "task": task})
+
+    async def _after_failure(self, given: Mapping[str, Any]) -> None:
+        id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
+        error = str(given.get("error", "it failed"))
+        paused = any(isinstance(one, WaitingForPerson) for one in self.escaping)
+        await self._note(
+            _facts.tool_fact(
+                tool,
+                _arguments(given),
+                result=error,
+                failed=not paused,
+                ms=given.get("duration_ms"),
+                agent=given.get("agent_id"),
+                **({"paused": True} if paused else {}),
+                **({"interrupted": True} if given.get("is_interrupt") else {}),
+            )
+        )
+        await self._turn(lambda: self.calls.end(id_, error, paused=paused))
+        self._begun.pop(id_, None)
+
+    async def _after_batch(self, given: Mapping[str, Any]) -> None:
+        if given.get("agent_id"):
+            return  # what a subagent did is part of the batch of its own call
+        ids = {str(call["tool_use_id"]) for call in given.get("tool_calls") or ()}
+        if ids:
+            self._batches.append(ids)
+            await self._write_batches()
+
+    async def _task_created(self, given: Mapping[str, Any]) -> None:
+        fact = {"what": "plan", "id": str(given["task_id"]), "status": "pending"}
+        await self._note({**fact, "text": _facts.text(given.get("task_subject", ""), 300)})
+
+    async def _agent_begins(self, given: Mapping[str, Any]) -> None:
+        fact = {"what": "agent begun", "id": str(given["agent_id"])}
+        await self._note({**fact, "type": str(given.get("agent_type") or "")})
+
+    async def _agent_ends(self, given: Mapping[str, Any]) -> None:
+        # A compaction ends with an event of this kind, too, of an agent without a type (2.1.332).
+        if given.get("agent_type"):
+            said = _facts.text(given.get("last_assistant_message") or "")
+            fact = {"what": "agent ended", "id": str(given["agent_id"]), "said": said}
+            await self._note({**fact, "type": str(given["agent_type"])})
+
+    async def _after_compaction(self, given: Mapping[str, Any]) -> None:
+        summary = _facts.text(given.get("compact_summary") or "")
+        fact = {"what": "compacted", "trigger": str(given.get("trigger") or ""), "summary": summary}
+        await self._note(fact)
+        self._shortened = True
+
+    async def _turn_ends(self, given: Mapping[str, Any]) -> None:
+        said = str(given.get("last_assistant_message") or "")
+        if said and not self._follows:
+            await self._note({"what": "said", "text": _facts.text(said)})
+        if not self._follows and not given.get("stop_hook_active"):
+            self._ends_with = said
+
+    async def _turn_fails(self, given: Mapping[str, Any]) -> None:
+        await self._note({"what": "failed", "error": _facts.text(given.get("error") or "", 300)})
+
+    # ------------------------------------------------------------------ the transcript
+
+    async def _mirrored(self, key: Key, entries: list[Entry]) -> None:
+        """Take notice of what the CLI wrote into a transcript."""
+        if self.reason is not None:
+            return
+        try:
+            await self._close(entries)
+            if key.path or not entries:
+                return
+            known = self.tree["session"]
+            if key.session == known["id"]:
+                known["last"] = _entries.last_said(entries) or known["last"]
+            await self._write_batches()
+            if self._shortened:
+                self._shortened = False
+                await self.waypoint("compaction")
+            if self._ends_with is not None:
+                anchor = _entries.says(entries, self._ends_with)
+                if anchor or not self._ends_with:
+                    self._ends_with = None
+                    await self.waypoint("turn", anchor)
+        except CaravanseraiError as error:
+            self.leave(error)
+
+    async def _close(self, entries: list[Entry]) -> None:
+        """Note the ends of calls that no hook told: a rule of the session did not allow them."""
+        for result in _entries.results(entries):
+            self._seen[result.id] = result.uuid
+            begun = self._begun.pop(result.id, None)
+            if begun is None or not await self._turn(
+                lambda: self.calls.end(result.id, result.text if result.failed else None)  # noqa: B023
+            ):
+                continue
+            tool, arguments, agent = begun
+            if result.failed:
+                await self._note(_refused(tool, arguments, result.text, agent))
+            else:
+                fact = _facts.tool_fact(tool, arguments, result=result.text, agent=agent)
+                await self._note(fact)
+
+    async def _write_batches(self) -> None:
+        """Write a waypoint where the transcript has all results of a batch."""
+        whole = [batch for batch in self._batches if batch <= self._seen.keys()]
+        if not whole:
+            return
+        self._batches = [batch for batch in self._batches if batch not in whole]
+        # Dicts keep their order: the result that came last.
+        newest = [uuid for id_, uuid in self._seen.items() if id_ in whole[-1]][-1]
+        await self.waypoint("batch", newest)
+
+    # ------------------------------------------------------------------ messages
+
+    async def see(self, message: Message) -> None:
+        """Take notice of a message of the session.
+
+        Raises:
+            CaravanseraiError: what it says could not be written down.
+        """
+        if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
+            texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+            if said := "\n".join(texts).strip():
+                await self._note({"what": "said", "text": _facts.text(said)})
+        elif isinstance(message, SystemMessage):
+            await self._seen_by_system(message)
+
+    async def _seen_by_system(self, message: SystemMessage) -> None:
+        data = message.data
+        if message.subtype == "init":
+            known = self.tree["claude"]
+            cli, model = data.get("claude_code_version"), data.get("model")
+            if (cli, model) != (known["cli"], known["model"]):
+                await self._note({"what": "session", "cli": cli, "model": model})
+        elif message.subtype == "compact_boundary":
+            told = data.get("compact_metadata") or {}
+            sizes = {"before": told.get("pre_tokens"), "after": told.get("post_tokens")}
+            if self.tree["compacted"] is not None:
+                self.tree["compacted"].update(sizes)
+            for fact in self.tree["did"]:
+                if fact["what"] == "compacted":
+                    fact.update(sizes)
+
+    async def turn_ended(self, message: ResultMessage, *, last: bool) -> None:
+        """Write the waypoint at the end of a turn; `last`: of the run.
+
+        Raises:
+            CaravanseraiError: it could not be written.
+        """
+        if message.total_cost_usd is not None:
+            await self._note({"what": "cost", "total": message.total_cost_usd})
+        if message.is_error:
+            told = message.result or "; ".join(message.errors or []) or message.subtype
+            await self._note({"what": "failed", "error": _facts.text(told, 300)})
+        if message.stop_reason == _sdk.DEFERRED:
+            deferred = message.deferred_tool_use
+            if deferred is not None and self.tree["deferred"] is None:
+                told = arguments_text(deferred.input)
+                fact = {"what": "deferred", "id": deferred.id, "tool": deferred.name}
+                await self._note({**fact, "arguments": told})
+            self.tree["result"] = _sdk.result_tree(message)
+            await self.waypoint("pause")
+        elif last:
+            self.tree["result"] = _sdk.result_tree(message)
+            await self.waypoint("end")
+        else:
+            self.tree["result"] = None
+            await self.waypoint("turn")
+
+    # ------------------------------------------------------------------ waypoints
+
+    async def waypoint(self, at: str, anchor: str = "") -> None:
+        """Write a waypoint.
+
+        Args:
+            at: where the session stands: begin, batch, compaction, pause, turn or end.
+            anchor: the entry of the transcript that it stands at; "" for the newest.
+        """
+        tree = self.tree
+        git = await wait_for(in_thread(lambda: _git.anchor(tree["session"]["cwd"])))
+        session = tree["session"]
+        newest = session["last"]
+        tree["at"], tree["git"] = at, git
+        session["last"] = anchor or newest
+        session["entries"] = self._transcripts.counts.get(Key(session["id"] or ""), 0)
+        note = _notes.note(tree, resumed=self._resumed)
+        meta = {"at": at, "session": session["id"], "entry": session["last"]}
+        # It is encoded here, before anything else happens.
+        saving = self._run.acheckpoint(tree, note, meta=meta)
+        line = _notes.line(tree)
+        session["last"] = newest
+        _facts.new(tree)
+        self._resumed = False
+        if at in ("pause", "turn", "end"):
+            self._batches.clear()
+            self._seen.clear()
+        number = self._run.waypoint = await saving
+        tree["so_far"] = _notes.so_far(tree["so_far"], number, line)
+
+
+def _told(event: str, **fields: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, **fields}}
+
+
+def _deny(reason: str) -> dict[str, Any]:
+    return _told("PreToolUse", permissionDecision="deny", permissionDecisionReason=reason)
+
+
+def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    found = given.get("tool_input")
+    return dict(found) if isinstance(found, Mapping) else {"input": found}
+
+
+def _refused(tool: str, given: Mapping[str, Any], reason: str, agent: str | None) -> Fact:
+    fact = {"what": "refused", "tool": tool, "arguments": arguments_text(given)}
+    return {**fact, "reason": _facts.text(reason, 300)} | ({"agent": agent} if agent else {})
+
+
+def _text_of(response: Any) -> str | None:
+    """Return what a tool gave, as text; its form differs from tool to tool."""
+    if isinstance(response, (str, list)):
+        return _entries.text_of(response)
+    if not isinstance(response, Mapping):
+        return None
+    if isinstance(response.get("stdout"), str):
+        parts = [response["stdout"], str(response.get("stderr") or "")]
+        return "\n".join(part.strip("\n") for part in parts if part.strip())
+    if "content" in response and not response.get("filePath"):
+        return _entries.text_of(response["content"])
+    return None
+
+
+def _seen_in(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a built-in tool tells beside its text."""
+    told: dict[str, Any] = {}
+    patch = response.get("structuredPatch")
+    if isinstance(patch, list):
+        lines = [
+            str(line)
+            for hunk in patch
+            if isinstance(hunk, Mapping)
+            for line in hunk.get("lines") or ()
+        ]
+        told["added"] = sum(line.startswith("+") for line in lines)
+        told["removed"] = sum(line.startswith("-") for line in lines)
+    if response.get("type") in ("create", "update"):
+        told["made"] = response["type"]
+        if response["type"] == "create" and isinstance(response.get("content"), str):
+            told["added"], told["removed"] = len(response["content"].splitlines()), 0
+    if response.get("isAsync"):
+        told["beside"] = True
+    if response.get("agentId"):
+        told["of"] = str(response["agentId"])
+    return told
+
+
+def _planned(tool: str, given: Mapping[str, Any], response: Any) -> list[Fact]:
+    """Return how a call of a planning tool changed the plan."""
+    if tool == "TodoWrite":
+        items = [
+            {"text": _facts.text(one.get("content", ""), 300), "status": str(one.get("status"))}
+            for one in given.get("todos") or ()
+            if isinstance(one, Mapping)
+        ]
+        return [{"what": "plan", "items": items}]
+    if tool == "TaskUpdate" and given.get("taskId"):
+        fact: Fact = {"what": "plan", "id": str(given["taskId"])}
+        if given.get("subject"):
+            fact["text"] = _facts.text(given["subject"], 300)
+        if given.get("status"):
+            fact["status"] = str(given["status"])
+        return [fact]
+    made = response.get("task") if isinstance(response, Mapping) else None
+    if tool == "TaskCreate" and isinstance(made, Mapping) and made.get("id"):
+        told = {"what": "plan", "id": str(made["id"])}
+        return [{**told, "text": _facts.text(made.get("subject", ""), 300)}]
+    return []

@@ -1,0 +1,220 @@
+"""One start of a run: what stands before the CLI is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from claude_agent_sdk import ClaudeAgentOptions
+
+from caravanserai.claude_agent import _facts, _local, _processes, _sdk
+from caravanserai.claude_agent._options import Options, check_given
+from caravanserai.claude_agent._recorder import FACT, Recorder
+from caravanserai.claude_agent._transcripts import Transcripts
+from caravanserai_core.errors import UsageError
+from caravanserai_core.homes import store_for
+from caravanserai_core.journal import journal_for
+from caravanserai_core.quoting import one_line
+from caravanserai_core.redact import beginning
+from caravanserai_core.run import Run, open_run
+from caravanserai_core.upkeep import fork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from caravanserai.claude_agent._facts import Tree
+
+_log = logging.getLogger("caravanserai")
+
+ADAPTER: Final = "claude-agent"
+
+_SESSIONS: Final = uuid.UUID("a9c31f0e-9b0a-5c5e-8f43-0d0a1c6f7b21")
+"""Namespace of the sessions' ids: they follow from the name of the run."""
+
+_GOAL: Final = 300
+
+
+class Ready(NamedTuple):
+    """What the SDK is started with.
+
+    Attributes:
+        given: its options.
+        recorder: writes down what the session does.
+        resumes: the session is known to the CLI.
+        rebuilt: the run was begun before, and its session is lost.
+    """
+
+    given: ClaudeAgentOptions
+    recorder: Recorder
+    resumes: bool
+    rebuilt: bool
+
+
+def session_id(run_id: str, number: int) -> str:
+    """Return the id of the n-th session of a run, from 1."""
+    return str(uuid.uuid5(_SESSIONS, f"{run_id}\n{number}"))
+
+
+def open_session(options: Options, goal: str | None) -> Run:
+    """Open the run of a session; begins it at a waypoint of another run, where that is asked for.
+
+    Raises:
+        RunNotFound, WaypointNotFound: what it is to begin at is not there.
+        RunBusy: another process holds it.
+    """
+    if options.forked is not None:
+        _fork_once(options)
+    journal = journal_for(store_for(options.run_id, options.store), options.run_id)
+    journal.framework = _sdk.framework()
+    return open_run(
+        options.run_id,
+        store=options.store,
+        adapter=ADAPTER,
+        goal=goal,
+        schema=options.schema,
+        migrations=options.migrations,
+        takeover=options.takeover,
+    )
+
+
+def _fork_once(options: Options) -> None:
+    """Begin a run at a waypoint of another one, unless that was done before: then it goes on."""
+    assert options.forked is not None, "no run to branch off"
+    store = store_for(options.run_id, options.store)
+    if journal_for(store, options.run_id).exists:
+        return
+    fork(options.forked, at=options.at, new_run_id=options.run_id, store=store)
+
+
+def goal_of(prompt: str) -> str:
+    """Return what a run is for."""
+    short = beginning(prompt, _GOAL)
+    return short if len(short) <= _GOAL else f"{short[:_GOAL]}…"
+
+
+def known_state(run: Run, options: Options) -> Tree | None:
+    """Return the state of a run's newest waypoint, None: it is new, or begins anew.
+
+    Raises:
+        UsageError: the run is of something else.
+    """
+    state = run.state
+    if state is None or options.again:
+        return None
+    if not isinstance(state, dict) or "claude" not in state or "session" not in state:
+        raise UsageError(
+            f"run {one_line(run.run_id)} is not of a session under caravanserai.claude_agent: its "
+            "state would be lost. Use another run_id."
+        )
+    return state
+
+
+def standing(run: Run, known: Tree, number: int) -> Tree:
+    """Return the state of the next waypoint, as far as it is known: what came since is in it."""
+    tree = dict(known)
+    if known["did"] or known["at"] != "begin":
+        from caravanserai.claude_agent import _notes
+
+        tree["so_far"] = _notes.so_far(known["so_far"], number, _notes.line(known))
+    _facts.new(tree)
+    for entry in run.entries():
+        if entry.name == FACT:
+            _facts.take(tree, entry.data)
+    return tree
+
+
+def make_ready(
+    run: Run,
+    options: Options,
+    given: ClaudeAgentOptions,
+    tree: Tree,
+    *,
+    follows: bool,
+    resumed: bool,
+    lost: bool = False,
+) -> Ready:
+    """Find out how the session goes on; waits for what still works on it.
+
+    Args:
+        run: the run; this process holds it.
+        options: how it is kept.
+        given: the program's own options of the SDK.
+        tree: the state of its next waypoint.
+        follows: see `Recorder`.
+        resumed: likewise.
+        lost: the CLI does not know the session any more.
+    """
+    check_given(given)
+    kept = Transcripts(run)
+    session = tree["session"]
+    number = session["number"]
+    mine = [session_id(run.run_id, n) for n in range(1, number + 2)]
+    forked = tree["run"] != run.run_id
+    old = session["id"]
+    _processes.wait_for_end(run.run_id, mine if forked or old is None else {*mine, old})
+    recorder = Recorder(run, options, tree, kept, follows=follows, resumed=resumed)
+    more: dict[str, Any]
+    resumes, rebuilt = False, False
+    if forked:
+        tree["run"] = run.run_id
+        new = session_id(run.run_id, 1)
+        session["number"] = 1
+        if old is not None and kept.has(old) and session["last"]:
+            kept.begin_at(old, session["last"])
+            more = {"resume": old, "fork_session": True, "session_id": new}
+            resumes = True
+        else:
+            more = {"session_id": new}
+            rebuilt = bool(tree["turns"])
+        session["id"], session["last"] = new, ""
+    else:
+        local = None if old is None else _local.take_over(run.run_id, old, given, kept)
+        if old is not None and kept.has(old) and not lost:
+            if local is not None and local.usable:
+                recorder.store.local.add(old)
+            more, resumes = {"resume": old}, True
+        else:
+            rebuilt = lost or (old is not None and bool(tree["turns"]) and number > 0)
+            if old is None or lost or (local is not None and local.blocked):
+                number += 1
+                session["number"], session["id"] = number, session_id(run.run_id, number)
+                session["last"] = ""
+            more = {"session_id": session["id"]}
+    _log.info(
+        "run %s: session %s %s",
+        one_line(run.run_id),
+        session["id"],
+        "goes on" if resumes else "begins",
+    )
+    return Ready(_options(given, recorder, more), recorder, resumes, rebuilt)
+
+
+def _options(
+    given: ClaudeAgentOptions, recorder: Recorder, more: dict[str, Any]
+) -> ClaudeAgentOptions:
+    return dataclasses.replace(
+        given,
+        hooks=_sdk.with_hooks(given, recorder.hooks),
+        session_store=recorder.store,
+        # A turn that is only in the SDK's memory would be lost with the process.
+        session_store_flush="eager",
+        stderr=_heard(given),
+        **more,
+    )
+
+
+def _heard(given: ClaudeAgentOptions) -> Callable[[str], None]:
+    """Return what is called with the CLI's error output: the reason of a failed start is there."""
+    theirs = given.stderr
+
+    def heard(line: str) -> None:
+        if theirs is not None:
+            theirs(line)
+        else:
+            _log.info("claude: %s", one_line(line, 500))
+
+    return heard
+
+
