@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 _ROOM: Final = 100
 """Most characters of arguments that notes show."""
 
-_REMARKS: Final = {"Bash": {"description", "timeout", "run_in_background"}, "Agent": {"description"}}
+_REMARKS: Final = {
+    "Bash": {"description", "timeout", "run_in_background"},
+    "Agent": {"description"},
+}
 """Arguments that say nothing of what a call does; a model words them anew each time."""
 
 _OPEN: Final = ("started", "uncertain", "unrecorded")
@@ -58,6 +61,28 @@ class Refused(NamedTuple):
     by_person: bool = False
 
 
+class Given(NamedTuple):
+    """The call was made before, and its result is given again.
+
+    Attributes:
+        reason: what the model is told.
+    """
+
+    reason: str
+
+
+class Made(NamedTuple):
+    """What was called.
+
+    Attributes:
+        tool: the tool.
+        digest: of its arguments.
+    """
+
+    tool: str
+    digest: str
+
+
 class Deferred(NamedTuple):
     """The call waits for a person; the session ends at it.
 
@@ -68,7 +93,7 @@ class Deferred(NamedTuple):
     question: str
 
 
-Decision = Go | Refused | Deferred
+Decision = Go | Refused | Given | Deferred
 
 
 class Calls:
@@ -80,6 +105,7 @@ class Calls:
 
     Attributes:
         waits: the call that the session ends at, once there is one.
+        finished: results of calls that the model does not know of, by what was called.
     """
 
     def __init__(self, journal: Journal, options: Options) -> None:
@@ -87,6 +113,7 @@ class Calls:
         self._options = options
         self._flights: dict[str, Flight] = {}
         self.waits: str | None = None
+        self.finished: dict[Made, str] = {}
 
     # ------------------------------------------------------------------ in the run's turn
 
@@ -103,7 +130,14 @@ class Calls:
             EffectStopped: a person said that the run ends with such a call.
             EffectUncertain: the program said so.
         """
-        digest = _digest(tool, given)
+        digest = digest_of(tool, given)
+        result = self.finished.pop(Made(tool, digest), None)
+        if result is not None and tool not in HARMLESS:
+            return Given(
+                "Not run again: this very call was made and ended before the session was cut off, "
+                f"and its result was lost with it. The result: {result}\n"
+                "If it has to be made a second time on purpose, call it once more."
+            )
         known = self._uncertain(tool, digest)
         step = self._step(tool, given, digest, None if known is None else known)
         flight = Flight(step)
@@ -164,9 +198,7 @@ class Calls:
                 return effect
         return None
 
-    def _step(
-        self, tool: str, given: Mapping[str, Any], digest: str, known: Effect | None
-    ) -> Step:
+    def _step(self, tool: str, given: Mapping[str, Any], digest: str, known: Effect | None) -> Step:
         """Return a call as a step of the core: told by how many equal ones were made before it."""
         effects_ = self._journal.ledger.effects
         if known is not None:
@@ -267,7 +299,8 @@ class Calls:
         return Deferred(found.id)
 
 
-def _digest(tool: str, given: Mapping[str, Any]) -> str:
+def digest_of(tool: str, given: Mapping[str, Any]) -> str:
+    """Return the digest of what counts among the arguments of a call."""
     remarks = _REMARKS.get(tool, set())
     told = {name: value for name, value in given.items() if name not in remarks}
     return questions.digest_of(told, "a call")

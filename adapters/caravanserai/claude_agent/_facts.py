@@ -52,6 +52,8 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "said": None,
         "plan": [],
         "agents": {},
+        "running": {},
+        "fresh": {},
         "files": [],
         "cost": {"total": 0.0, "turn": 0.0},
         "git": None,
@@ -122,7 +124,8 @@ def take(tree: Tree, fact: Mapping[str, Any]) -> None:
     if what in _SILENT:
         return
     if len(tree["did"]) < _MOST:
-        tree["did"].append(dict(fact))
+        # What is there for the next start alone is no part of the state.
+        tree["did"].append({name: fact[name] for name in fact if name not in ("whole", "call")})
     else:
         tree["left_out"] += 1
 
@@ -146,7 +149,19 @@ def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["said"] = fact["text"]
 
 
+def _begins(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["running"][fact["id"]] = fact["tool"]
+
+
+def _not_made(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["running"].pop(fact.get("id"), None)
+
+
 def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
+    tree["running"].pop(fact.get("id"), None)
+    if "whole" in fact:
+        # Until the transcript has it.
+        tree["fresh"][fact["id"]] = {name: fact[name] for name in ("tool", "call", "whole")}
     agent = tree["agents"].get(fact.get("agent"))
     if agent is not None:
         agent["tools"] += 1
@@ -193,6 +208,21 @@ def _agent(tree: Tree, fact: Mapping[str, Any]) -> None:
     known["state"] = "ended" if fact["what"] == "agent ended" else "at work"
 
 
+def cut_off(tree: Tree) -> None:
+    """Note that what was at work was cut off."""
+    tree["running"] = {}
+    for agent in tree["agents"].values():
+        if agent["state"] == "at work":
+            agent["state"] = "cut off"
+
+
+def turn_over(tree: Tree) -> None:
+    """Note that a turn came to its end: what was cut off before it is of no account any more."""
+    for agent in tree["agents"].values():
+        if agent["state"] == "cut off":
+            agent["state"] = "lost"
+
+
 def _compacted(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["compacted"] = {**(tree["compacted"] or {}), **fact}
 
@@ -213,7 +243,9 @@ _CHANGES: Final = {
     "session": _session,
     "prompt": _prompt,
     "said": _said,
+    "begins": _begins,
     "tool": _tool,
+    "refused": _not_made,
     "plan": _plan,
     "agent begun": _agent,
     "agent ended": _agent,
@@ -221,5 +253,5 @@ _CHANGES: Final = {
     "cost": _cost,
     "deferred": _deferred,
 }
-_SILENT: Final = frozenset({"session", "cost", "deferred", "plan"})
+_SILENT: Final = frozenset({"begins", "session", "cost", "deferred", "plan"})
 """Facts that are told by what they change alone."""

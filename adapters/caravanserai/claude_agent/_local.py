@@ -20,7 +20,7 @@ from caravanserai.claude_agent._transcripts import Key
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claude_agent_sdk import ClaudeAgentOptions
 
@@ -92,6 +92,15 @@ def take_over(run_id: str, session: str, given: ClaudeAgentOptions, kept: Transc
         # The file may be ahead of a copy that is looked at first.
         usable = usable and _is_newest(session, given, kept)
     return Local(usable, blocked, taken)
+
+
+def is_running(session: str, given: ClaudeAgentOptions, running: Iterable[str]) -> bool:
+    """Say whether one of some calls has no result yet in the CLI's own files."""
+    left = set(running)
+    for file, _ in _files(session, config_folder(given)):
+        for entries in (_read(file), *(found for _, found in _subagents(file.with_suffix("")))):
+            left -= {result.id for result in _entries.results(entries)}
+    return bool(left)
 
 
 def _is_newest(session: str, given: ClaudeAgentOptions, kept: Transcripts) -> bool:

@@ -92,9 +92,7 @@ class Options(NamedTuple):
         return any(fnmatchcase(tool, pattern) for pattern in self.needs_approval)
 
 
-def options_of(
-    run_id: Any, keeping: Keeping, *, again: bool = False
-) -> Options:
+def options_of(run_id: Any, keeping: Keeping, *, again: bool = False) -> Options:
     """Return how a session is to be kept.
 
     Raises:
@@ -121,9 +119,7 @@ def options_of(
     if at is not None and type(at) is not int:
         raise UsageError(f"at= takes a waypoint's number, an int, not {type(at).__name__}")
     name, origin = (run_id, None) if new is None else (new, run_id)
-    return Options(
-        name, needs_approval=tuple(patterns), again=again, at=at, forked=origin, **given
-    )
+    return Options(name, needs_approval=tuple(patterns), again=again, at=at, forked=origin, **given)
 
 
 def check_given(given: ClaudeAgentOptions) -> None:

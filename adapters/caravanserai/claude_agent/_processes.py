@@ -7,6 +7,7 @@ writes an end that never was. Nothing of a session is read before it is gone.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -14,14 +15,17 @@ import psutil
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _log = logging.getLogger("caravanserai")
 
-PATIENCE = 15.0
-"""Seconds that an old process may take to come to its end; then it is ended."""
+PATIENCE = 30.0
+"""Seconds that a command which an old process runs may take; then the process is ended."""
 
-_GRACE = 3.0
+_LOOK = 0.1
+"""Seconds between two looks at whether it has come to its end."""
+
+_GRACE = 2.0
 """Seconds between asking a process to end and making it."""
 
 _NAMING = ("--resume", "--session-id")
@@ -52,29 +56,40 @@ def _sessions(process: psutil.Process) -> Iterator[str]:
             yield value
 
 
-def wait_for_end(run_id: str, session_ids: Iterable[str], *, patience: float | None = None) -> int:
-    """Wait until no process of earlier starts works on a session; returns how many did.
+def end(
+    run_id: str, session_ids: Iterable[str], busy: Callable[[], bool], patience: float = PATIENCE
+) -> int:
+    """See to it that no process of earlier starts works on a session; returns how many did.
 
     Args:
         run_id: the run, for what is said.
         session_ids: the sessions.
-        patience: seconds until they are ended; None: `PATIENCE`.
+        busy: whether it does something that is worth waiting for.
+        patience: seconds until it is ended all the same.
     """
     found = of_session(session_ids)
     if not found:
         return 0
-    limit = PATIENCE if patience is None else patience
+    waits = busy()
+    why = (
+        f"It runs a command: that is waited for, at most {patience:g} s, and then it is ended"
+        if waits
+        else "It is ended now"
+    )
     for process in found:
         _log.warning(
             "run %s: the Claude process %d, begun at %s, still works on its session, though the "
-            "program that began it is gone. It is waited for, at most %g s, and then ended: two at "
-            "once would spoil the session.",
+            "program that began it is gone. %s: two at once would spoil the session.",
             one_line(run_id),
             process.pid,
             _begun(process),
-            limit,
+            why,
         )
-    _, alive = psutil.wait_procs(found, timeout=limit)
+    limit = time.monotonic() + patience
+    alive = found
+    while alive and waits and time.monotonic() < limit:
+        _, alive = psutil.wait_procs(alive, timeout=_LOOK)
+        waits = busy()
     for process in alive:
         _tell(process.terminate)
     _, alive = psutil.wait_procs(alive, timeout=_GRACE)

@@ -129,6 +129,7 @@ class _Job:
         self._cut_off = False
         # Subagents in the background; their end wakes the session for one more turn.
         self._beside: set[str] = set()
+        self._ended: ResultMessage | None = None
 
     def begin(self) -> ResultMessage | None:
         """Find out where the run stands; returns what is known where there is nothing to do.
@@ -208,9 +209,7 @@ class _Job:
             recorder.calls.let_go()
             if ready.rebuilt:
                 end = f"{_GO_ON} The task:\n\n{self._prompt}"
-                told = resume_note(
-                    self._tree, recorder.calls, journal, at_end=end, rebuilt=True
-                )
+                told = resume_note(self._tree, recorder.calls, journal, at_end=end, rebuilt=True)
                 said = Transcripts(self._run)
                 entries = [
                     entry
@@ -220,9 +219,7 @@ class _Job:
                 ]
                 recorder.sent = rebuilt_prompt(told, entries, self._tree["so_far"])
             elif ready.resumes:
-                recorder.sent = resume_note(
-                    self._tree, recorder.calls, journal, at_end=_GO_ON
-                )
+                recorder.sent = resume_note(self._tree, recorder.calls, journal, at_end=_GO_ON)
 
         journal.turns.do(prepare)
         return ready
@@ -244,8 +241,16 @@ class _Job:
             finally:
                 over.set()
                 await messages.aclose()  # type: ignore[attr-defined]
+                if self._ended is not None:
+                    # What the CLI wrote when it left stands behind the end.
+                    await wait_for(in_thread(self._end_again))
         if recorder.reason is not None:
             raise recorder.reason
+
+    def _end_again(self) -> None:
+        ended, journal = self._ended, self._run._journal
+        if ended is not None and not journal.turns.do(lambda: journal.outcome):
+            self._run.finish(_sdk.result_tree(ended))
 
     async def _asked(
         self, recorder: Recorder, alive: asyncio.Event, over: asyncio.Event
@@ -281,7 +286,9 @@ class _Job:
         await recorder.turn_ended(message, last=last and recorder.reason is None)
         if recorder.reason is not None:
             return
+        self._ended = None
         if last:
+            self._ended = message
             await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(message))))
         if asked or paused:
             over.set()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk
-from caravanserai.claude_agent._calls import Calls, Deferred, Refused
+from caravanserai.claude_agent._calls import Calls, Deferred, Given, Refused, digest_of
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
 from caravanserai_core.quoting import one_line
@@ -37,6 +37,9 @@ _log = logging.getLogger("caravanserai")
 
 FACT: Final = "fact"
 """Name of the journal's entries that hold a fact; see `_facts`."""
+
+_WHOLE: Final = 50_000
+"""Most characters of a result that are kept beside the transcript."""
 
 _PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate"})
 
@@ -180,6 +183,8 @@ class Recorder:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
         arguments, agent = _arguments(given), given.get("agent_id")
         self._begun[id_] = (tool, arguments, agent)
+        # It is durable with the record of the core that follows, and not without it.
+        await self._note({"what": "begins", "id": id_, "tool": tool})
         decision = await self._turn(
             lambda: self.calls.begin(id_, tool, arguments, inside=agent is not None)
         )
@@ -191,9 +196,12 @@ class Recorder:
                 permissionDecision="defer",
                 permissionDecisionReason=f"waits for a person, as {decision.question}",
             )
-        if isinstance(decision, Refused):
+        if isinstance(decision, (Refused, Given)):
             self._begun.pop(id_, None)
-            await self._note(_refused(tool, arguments, decision.reason, agent))
+            fact = _refused(id_, tool, arguments, decision.reason, agent)
+            if isinstance(decision, Given):
+                fact["known"] = True
+            await self._note(fact)
             return _deny(decision.reason)
         return _told("PreToolUse", permissionDecision="allow") if decision.approved else None
 
@@ -201,13 +209,19 @@ class Recorder:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
         arguments, response = _arguments(given), given.get("tool_response")
         more = _seen_in(response) if isinstance(response, Mapping) else {}
+        text = _text_of(response)
+        # All of it, for a start that finds no trace of it in the transcript.
+        whole = (text or "")[:_WHOLE]
         await self._note(
             _facts.tool_fact(
                 tool,
                 arguments,
-                result=_text_of(response),
+                result=text,
                 ms=given.get("duration_ms"),
                 agent=given.get("agent_id"),
+                id=id_,
+                whole=whole,
+                call=digest_of(tool, arguments),
                 **more,
             )
         )
@@ -235,6 +249,7 @@ class Recorder:
                 failed=not paused,
                 ms=given.get("duration_ms"),
                 agent=given.get("agent_id"),
+                id=id_,
                 **({"paused": True} if paused else {}),
                 **({"interrupted": True} if given.get("is_interrupt") else {}),
             )
@@ -310,6 +325,7 @@ class Recorder:
         """Note the ends of calls that no hook told: a rule of the session did not allow them."""
         for result in _entries.results(entries):
             self._seen[result.id] = result.uuid
+            self.tree["fresh"].pop(result.id, None)
             begun = self._begun.pop(result.id, None)
             if begun is None or not await self._turn(
                 lambda: self.calls.end(result.id, result.text if result.failed else None)  # noqa: B023
@@ -317,10 +333,12 @@ class Recorder:
                 continue
             tool, arguments, agent = begun
             if result.failed:
-                await self._note(_refused(tool, arguments, result.text, agent))
+                fact = _refused(result.id, tool, arguments, result.text, agent)
             else:
-                fact = _facts.tool_fact(tool, arguments, result=result.text, agent=agent)
-                await self._note(fact)
+                fact = _facts.tool_fact(
+                    tool, arguments, result=result.text, agent=agent, id=result.id
+                )
+            await self._note(fact)
 
     async def _write_batches(self) -> None:
         """Write a waypoint where the transcript has all results of a batch."""
@@ -374,6 +392,7 @@ class Recorder:
         if message.is_error:
             told = message.result or "; ".join(message.errors or []) or message.subtype
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
+        _facts.turn_over(self.tree)
         if message.stop_reason == _sdk.DEFERRED:
             deferred = message.deferred_tool_use
             if deferred is not None and self.tree["deferred"] is None:
@@ -433,8 +452,8 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(found) if isinstance(found, Mapping) else {"input": found}
 
 
-def _refused(tool: str, given: Mapping[str, Any], reason: str, agent: str | None) -> Fact:
-    fact = {"what": "refused", "tool": tool, "arguments": arguments_text(given)}
+def _refused(id_: str, tool: str, given: Mapping[str, Any], reason: str, agent: str | None) -> Fact:
+    fact: Fact = {"what": "refused", "id": id_, "tool": tool, "arguments": arguments_text(given)}
     return {**fact, "reason": _facts.text(reason, 300)} | ({"agent": agent} if agent else {})
 
 

@@ -53,6 +53,13 @@ def resume_note(
             "out, where you can, before you do one again; the very same call is put before a "
             "person first:\n" + _bullets(unsure)
         )
+    if calls.finished:
+        parts.append(
+            "These calls were made and ended, though the conversation does not show it:\n"
+            + _bullets(
+                f"{made.tool}: {one_line(result, 300)}" for made, result in calls.finished.items()
+            )
+        )
     inside = _subagents(tree)
     if inside:
         parts.append(
@@ -123,10 +130,10 @@ def _called(head: Any) -> str:
 def _subagents(tree: Tree) -> list[str]:
     told = []
     for agent in tree["agents"].values():
-        if agent.get("state") != "at work":
+        if agent.get("state") != "cut off":
             continue
         name = agent["type"] or "a subagent"
-        line = f"{name}, sent to \"{one_line(agent['task'], 200)}\", made {agent['tools']} calls"
+        line = f'{name}, sent to "{one_line(agent["task"], 200)}", made {agent["tools"]} calls'
         newest = agent.get("newest")
         if newest:
             line += f", the last one {newest['tool']}({one_line(newest['arguments'], 200)})"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from caravanserai.claude_agent import _facts, _local, _processes, _sdk
-from caravanserai.claude_agent._options import Options, check_given
+from caravanserai.claude_agent import _entries, _facts, _local, _processes, _sdk
+from caravanserai.claude_agent._calls import Made, digest_of
+from caravanserai.claude_agent._options import HARMLESS, Options, check_given
 from caravanserai.claude_agent._recorder import FACT, Recorder
-from caravanserai.claude_agent._transcripts import Transcripts
+from caravanserai.claude_agent._transcripts import Key, Transcripts
 from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
@@ -153,7 +154,13 @@ def make_ready(
     mine = [session_id(run.run_id, n) for n in range(1, number + 2)]
     forked = tree["run"] != run.run_id
     old = session["id"]
-    _processes.wait_for_end(run.run_id, mine if forked or old is None else {*mine, old})
+    sessions = mine if forked or old is None else {*mine, old}
+    running = _outside(tree, given)
+    _processes.end(
+        run.run_id,
+        sessions,
+        lambda: old is not None and _local.is_running(old, given, running),
+    )
     recorder = Recorder(run, options, tree, kept, follows=follows, resumed=resumed)
     more: dict[str, Any]
     resumes, rebuilt = False, False
@@ -182,6 +189,9 @@ def make_ready(
                 session["number"], session["id"] = number, session_id(run.run_id, number)
                 session["last"] = ""
             more = {"session_id": session["id"]}
+    _facts.cut_off(tree)
+    if old is not None:
+        recorder.calls.finished = _unknown(tree, kept, old)
     _log.info(
         "run %s: session %s %s",
         one_line(run.run_id),
@@ -189,6 +199,39 @@ def make_ready(
         "goes on" if resumes else "begins",
     )
     return Ready(_options(given, recorder, more), recorder, resumes, rebuilt)
+
+
+def _outside(tree: Tree, given: ClaudeAgentOptions) -> list[str]:
+    """Return the calls that run in the CLI's own processes: those in ours died with it."""
+    servers = given.mcp_servers if isinstance(given.mcp_servers, dict) else {}
+    inside = tuple(
+        f"mcp__{name}__"
+        for name, server in servers.items()
+        if isinstance(server, dict) and server.get("type") == "sdk"
+    )
+    return [id_ for id_, tool in tree["running"].items() if not tool.startswith(inside or ("\0",))]
+
+
+def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
+    """Return the results of calls that ended, and that the model is going to know nothing of.
+
+    Those that the transcript lost, and those of subagents that were cut off: their agent is told
+    only that they were.
+    """
+    found: dict[Made, str] = {}
+    for id_, fact in tree["fresh"].items():
+        if id_ not in kept.answered:
+            found[Made(fact["tool"], fact["call"])] = fact["whole"]
+    for id_, agent in tree["agents"].items():
+        if agent["state"] == "cut off":
+            entries = kept.read(Key(session, f"subagents/agent-{id_}"))
+            results = {result.id: result for result in _entries.results(entries)}
+            for call in _entries.calls(entries):
+                result = results.get(str(call.get("id")))
+                if result is not None and not result.failed:
+                    tool, arguments = str(call.get("name")), call.get("input") or {}
+                    found[Made(tool, digest_of(tool, arguments))] = result.text
+    return {made: text for made, text in found.items() if made.tool not in HARMLESS}
 
 
 def _options(
@@ -216,5 +259,3 @@ def _heard(given: ClaudeAgentOptions) -> Callable[[str], None]:
             _log.info("claude: %s", one_line(line, 500))
 
     return heard
-
-
