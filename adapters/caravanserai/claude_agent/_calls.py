@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai_core import effects, questions, stepping
-from caravanserai_core.escaping import noted
 from caravanserai_core.errors import EffectStopped, EffectUncertain
+from caravanserai_core.escaping import noted
 from caravanserai_core.pending import after_stop
 from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import redact

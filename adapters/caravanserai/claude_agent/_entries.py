@@ -6,7 +6,7 @@ each function. What is not understood is passed over: then a note says less, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +31,10 @@ class ToolResult(NamedTuple):
     failed: bool
 
 
+_ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+"""Why the model stops at the end of a turn (Messages API)."""
+
+
 def uuid_of(entry: Mapping[str, Any]) -> str:
     """Return the id of an entry, "" for one that has none."""
     found = entry.get("uuid")
@@ -53,7 +57,7 @@ def blocks(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if _is_list(content) else []
+    return [block for block in _list(content) if isinstance(block, dict)]
 
 
 def results(entries: Iterable[Mapping[str, Any]]) -> Iterator[ToolResult]:
@@ -82,6 +86,24 @@ def last_said(entries: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
+def asks(entry: Mapping[str, Any]) -> str:
+    """Return what a person asks with an entry, "": it is none of that kind."""
+    if entry.get("type") != "user" or entry.get("isMeta") or entry.get("origin"):
+        return ""
+    texts = [block.get("text") for block in blocks(entry) if block.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str) and text[:1] != "<")
+
+
+def ends_turn(entries: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether the model came to the end of a turn in some entries."""
+    for entry in entries:
+        message = entry.get("message")
+        stopped = message.get("stop_reason") if isinstance(message, dict) else None
+        if entry.get("type") == "assistant" and stopped in _ENDS:
+            return True
+    return False
+
+
 def says(entries: Iterable[Mapping[str, Any]], text: str) -> str:
     """Return the id of the entry in which the model says a text, "": none of them does."""
     for entry in entries:
@@ -96,10 +118,8 @@ def text_of(content: Any) -> str:
     """Return the text of a content, with `[image]` and the like for what is none."""
     if isinstance(content, str):
         return content
-    if not _is_list(content):
-        return ""
     parts = []
-    for block in content:
+    for block in _list(content):
         if isinstance(block, str):
             parts.append(block)
         elif isinstance(block, dict):
@@ -108,5 +128,5 @@ def text_of(content: Any) -> str:
     return "\n".join(parts)
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -47,7 +48,7 @@ def _sessions(process: psutil.Process) -> Iterator[str]:
         words = process.cmdline()
     except psutil.Error:
         return
-    for word, following in zip(words, words[1:], strict=False):
+    for word, following in pairwise(words):
         if word in _NAMING:
             yield following
     for word in words:

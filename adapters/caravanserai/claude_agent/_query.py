@@ -12,13 +12,13 @@ from caravanserai.claude_agent import _facts, _sdk
 from caravanserai.claude_agent._options import check_given, options_of
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
+    everything_said,
     goal_of,
     known_state,
     make_ready,
     open_session,
     standing,
 )
-from caravanserai.claude_agent._transcripts import Key, Transcripts
 from caravanserai_core import questions
 from caravanserai_core.errors import InputChanged, UsageError
 from caravanserai_core.escaping import collected
@@ -127,6 +127,8 @@ class _Job:
         self._begins = True
         self._continues = False
         self._cut_off = False
+        self._forked = False
+        self._other = False
         # Subagents in the background; their end wakes the session for one more turn.
         self._beside: set[str] = set()
         self._ended: ResultMessage | None = None
@@ -149,21 +151,23 @@ class _Job:
             self._first_waypoint()
             return None
         forked = known["run"] != run.run_id
-        if known["prompt"] != self._prompt and not (forked and known["at"] == "end"):
+        # What branches off another run may be given another task.
+        self._other = forked and known["prompt"] != self._prompt
+        if known["prompt"] != self._prompt and not forked:
             raise InputChanged(
                 f"run {one_line(run.run_id)} was begun with the prompt "
                 f"{quoted(str(known['prompt']), 300)} and is started with "
                 f"{quoted(self._prompt, 300)} now. Nothing was run. Use another run_id, or "
                 "again=True to begin anew."
             )
-        if known["at"] == "end":
-            if not forked or known["prompt"] == self._prompt:
-                if not run._journal.turns.do(lambda: run._journal.outcome):
-                    run.finish(known["result"])  # killed in front of this record
-                return _sdk.result_of(known["result"])
+        if known["at"] == "end" and not self._other:
+            if not run._journal.turns.do(lambda: run._journal.outcome):
+                run.finish(known["result"])  # killed in front of this record
+            return _sdk.result_of(known["result"])
         self._tree = standing(run, known, run.waypoint)
         self._begins = known["at"] == "begin" and not self._tree["turns"]
-        self._cut_off = not run._journal.turns.do(lambda: run._journal.outcome)
+        self._forked = forked
+        self._cut_off = not forked and not run._journal.turns.do(lambda: run._journal.outcome)
         paused = known["at"] == "pause" and not self._tree["did"]
         if paused:
             if run._journal.turns.do(lambda: bool(questions.fresh(run._journal).open)):
@@ -210,16 +214,12 @@ class _Job:
             if ready.rebuilt:
                 end = f"{_GO_ON} The task:\n\n{self._prompt}"
                 told = resume_note(self._tree, recorder.calls, journal, at_end=end, rebuilt=True)
-                said = Transcripts(self._run)
-                entries = [
-                    entry
-                    for key in said.counts
-                    if not key.path
-                    for entry in said.read(Key(key.session))
-                ]
-                recorder.sent = rebuilt_prompt(told, entries, self._tree["so_far"])
-            elif ready.resumes:
-                recorder.sent = resume_note(self._tree, recorder.calls, journal, at_end=_GO_ON)
+                said = everything_said(self._run)
+                recorder.sent = rebuilt_prompt(told, said, self._tree["so_far"])
+            elif ready.resumes and not self._other:
+                recorder.sent = resume_note(
+                    self._tree, recorder.calls, journal, at_end=_GO_ON, forked=self._forked
+                )
 
         journal.turns.do(prepare)
         return ready
@@ -271,11 +271,10 @@ class _Job:
     async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
         if isinstance(message, TaskStartedMessage):
             self._beside.add(message.task_id)
-        elif isinstance(message, TaskNotificationMessage):
+        elif isinstance(message, TaskNotificationMessage) or (
+            isinstance(message, TaskUpdatedMessage) and _is_over(message)
+        ):
             self._beside.discard(message.task_id)
-        elif isinstance(message, TaskUpdatedMessage):
-            if message.data.get("patch", {}).get("status") in ("completed", "failed", "killed"):
-                self._beside.discard(message.task_id)
         await recorder.see(message)
         if not isinstance(message, ResultMessage):
             return
@@ -292,6 +291,10 @@ class _Job:
             await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(message))))
         if asked or paused:
             over.set()
+
+
+def _is_over(message: TaskUpdatedMessage) -> bool:
+    return message.data.get("patch", {}).get("status") in ("completed", "failed", "killed")
 
 
 def _message(text: str) -> dict[str, Any]:

@@ -198,10 +198,10 @@ class Recorder:
             )
         if isinstance(decision, (Refused, Given)):
             self._begun.pop(id_, None)
-            fact = _refused(id_, tool, arguments, decision.reason, agent)
+            refused = _refused(id_, tool, arguments, decision.reason, agent)
             if isinstance(decision, Given):
-                fact["known"] = True
-            await self._note(fact)
+                refused["known"] = True
+            await self._note(refused)
             return _deny(decision.reason)
         return _told("PreToolUse", permissionDecision="allow") if decision.approved else None
 

@@ -25,6 +25,7 @@ from caravanserai_core.upkeep import fork
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from caravanserai.claude_agent._entries import Entry
     from caravanserai.claude_agent._facts import Tree
 
 _log = logging.getLogger("caravanserai")
@@ -201,6 +202,12 @@ def make_ready(
     return Ready(_options(given, recorder, more), recorder, resumes, rebuilt)
 
 
+def everything_said(run: Run) -> list[Entry]:
+    """Return the entries of all sessions of a run, without those of subagents."""
+    kept = Transcripts(run)
+    return [entry for key in kept.counts if not key.path for entry in kept.read(key)]
+
+
 def _outside(tree: Tree, given: ClaudeAgentOptions) -> list[str]:
     """Return the calls that run in the CLI's own processes: those in ours died with it."""
     servers = given.mcp_servers if isinstance(given.mcp_servers, dict) else {}
@@ -237,10 +244,11 @@ def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
 def _options(
     given: ClaudeAgentOptions, recorder: Recorder, more: dict[str, Any]
 ) -> ClaudeAgentOptions:
+    store: Any = recorder.store  # it lacks what a session store may lack
     return dataclasses.replace(
         given,
         hooks=_sdk.with_hooks(given, recorder.hooks),
-        session_store=recorder.store,
+        session_store=store,
         # A turn that is only in the SDK's memory would be lost with the process.
         session_store_flush="eager",
         stderr=_heard(given),

@@ -11,7 +11,7 @@ from caravanserai_core import reading, survey
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from claude_agent_sdk import SessionKey
 
@@ -87,7 +87,9 @@ class Transcripts:
 
     def read(self, key: Key) -> list[Entry]:
         """Return all entries of a transcript, in their order."""
-        found = [entry for one, entries in self._stored() if one == key for entry in entries]
+        found = once_each(
+            entry for one, entries in self._stored() if one == key for entry in entries
+        )
         cut = self._cut.get(key)
         if cut is not None:
             ends = [n for n, entry in enumerate(found, 1) if _entries.uuid_of(entry) == cut]
@@ -120,6 +122,18 @@ class Transcripts:
             await self._run.aentry(ENTRIES, _data(key, new), durable=False)
             self._count(key, new)
         return new
+
+
+def once_each(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries without those that came again, from another process maybe."""
+    found: list[Entry] = []
+    seen: set[str] = set()
+    for entry in entries:
+        uuid = _entries.uuid_of(entry)
+        if not uuid or uuid not in seen:
+            seen.add(uuid)
+            found.append(entry)
+    return found
 
 
 def of_record(record: Record) -> tuple[Key, list[Entry]] | None:

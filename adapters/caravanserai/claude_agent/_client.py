@@ -1,0 +1,182 @@
+"""`WaypointClient`: the SDK's client of a conversation that survives the process."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    ResultError,
+    ResultMessage,
+)
+
+from caravanserai.claude_agent import _sdk
+from caravanserai.claude_agent._conversation import Conversation
+from caravanserai.claude_agent._options import check_given, options_of
+from caravanserai_core.errors import RunBusy, UsageError
+from caravanserai_core.escaping import collected
+from caravanserai_core.homes import store_for
+from caravanserai_core.journal import journal_for
+from caravanserai_core.names import check_run_id
+from caravanserai_core.quoting import one_line
+from caravanserai_core.threads import in_thread, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator
+    from typing import Unpack
+
+    from claude_agent_sdk import Message, Transport
+
+    from caravanserai.claude_agent._options import Keeping
+    from caravanserai_core.journal import Journal
+
+_open: set[int] = set()
+"""Journals of the runs that a client of this process is connected to."""
+
+
+class WaypointClient(ClaudeSDKClient):
+    """A `ClaudeSDKClient` whose conversation is a run.
+
+    Whoever connects under the same run_id goes on with the conversation; where it was cut off,
+    the model is told so beside the next prompt.
+
+    Args:
+        options: those of the SDK; see `resumable_query`.
+        transport: as in the SDK. A session is not resumed through a transport of one's own.
+        run_id: the name of the run.
+        **keeping: how the run is kept; see `resumable_query`.
+    """
+
+    def __init__(
+        self,
+        options: ClaudeAgentOptions | None = None,
+        transport: Transport | None = None,
+        *,
+        run_id: str,
+        **keeping: Unpack[Keeping],
+    ) -> None:
+        self._kept = options_of(run_id, keeping)
+        self._given = options or ClaudeAgentOptions()
+        check_given(self._given)
+        check_run_id(self._kept.run_id)
+        super().__init__(self._given, transport)
+        self._talk: Conversation | None = None
+        self._leaving: AsyncExitStack | None = None
+        self._replayed: list[Message] = []
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        return self._kept.run_id
+
+    @property
+    def cut_off(self) -> str | None:
+        """What the model will be told beside the next prompt, None: nothing was cut off."""
+        return (self._talk.recorder.context or None) if self._talk is not None else None
+
+    async def connect(self, prompt: str | AsyncIterable[dict[str, Any]] | None = None) -> None:
+        """Connect to Claude; the session begins, or goes on where it was.
+
+        Raises:
+            RunBusy: somebody else is connected under this run_id.
+            UsageError, RunNotFound, SchemaMismatch, …: see `resumable_query`.
+        """
+        if self._leaving is not None:
+            await self.disconnect()
+        async with AsyncExitStack() as entering:
+            journal = journal_for(store_for(self.run_id, self._kept.store), self.run_id)
+            _enter_once(journal)
+            entering.callback(_open.discard, id(journal))
+            talk = Conversation(self._kept, self._given)
+            run = await wait_for(in_thread(talk.open))
+            await entering.enter_async_context(run)
+            escaping = entering.enter_context(collected())
+            await self._connect(talk, prompt, escaping)
+            self._leaving = entering.pop_all()
+
+    async def _connect(self, talk: Conversation, prompt: Any, escaping: list[Any]) -> None:
+        self._talk = talk
+        for lost in (False, True):
+            ready = await wait_for(in_thread(lambda: talk.make_ready(follows=True, lost=lost)))  # noqa: B023
+            ready.recorder.escaping = escaping
+            self.options = ready.given
+            try:
+                await super().connect(prompt)
+            except ResultError as error:
+                if lost or _sdk.LOST not in str(error):
+                    raise
+            else:
+                return
+
+    async def query(
+        self,
+        prompt: str | AsyncIterable[dict[str, Any]],
+        session_id: str = "default",
+        *,
+        turn: str | None = None,
+    ) -> None:
+        """Send a message.
+
+        Args:
+            prompt: as in the SDK.
+            session_id: likewise.
+            turn: an id of the message. One whose turn came to its end before is not sent again;
+                its result is received again.
+        """
+        talk = self._connected()
+        if turn is not None:
+            if type(turn) is not str or not turn:
+                raise UsageError("turn= is the id of a message, a string")
+            known = talk.result_of(turn)
+            if known is not None:
+                self._replayed.append(known)
+                return
+            talk.turn = turn
+        await super().query(prompt, session_id)
+
+    async def receive_messages(self) -> AsyncIterator[Message]:
+        """Yield the messages of the session; each turn's waypoint is written before its result.
+
+        Raises:
+            CaravanseraiError: the session cannot go on: something could not be written down, or
+                a question or an answer of a person ends it.
+        """
+        talk = self._connected()
+        while self._replayed:
+            yield self._replayed.pop(0)
+        async for message in super().receive_messages():
+            await talk.recorder.see(message)
+            if isinstance(message, ResultMessage):
+                await talk.turn_ended(message)
+            if talk.recorder.reason is not None:
+                raise talk.recorder.reason
+            yield message
+
+    async def disconnect(self) -> None:
+        """Disconnect from Claude, and let the run go."""
+        leaving, self._leaving = self._leaving, None
+        try:
+            await super().disconnect()
+        finally:
+            self._talk = None
+            if leaving is not None:
+                await leaving.aclose()
+
+    def _connected(self) -> Conversation:
+        if self._talk is None:
+            raise UsageError(
+                f"WaypointClient({one_line(self.run_id, 60)!r}) is not connected: "
+                "`async with WaypointClient(…) as client`, or `await client.connect()` first"
+            )
+        return self._talk
+
+
+def _enter_once(journal: Journal) -> None:
+    if id(journal) in _open:
+        raise RunBusy(
+            f"run {one_line(journal.run_id)}: another client of this process is connected to it. "
+            "Disconnect that first, or use it."
+        )
+    _open.add(id(journal))

@@ -1,0 +1,112 @@
+"""A session that takes a further turn with each message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from caravanserai.claude_agent import _facts, _sdk
+from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
+from caravanserai.claude_agent._start import (
+    everything_said,
+    known_state,
+    make_ready,
+    open_session,
+    standing,
+)
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
+
+    from caravanserai.claude_agent._facts import Tree
+    from caravanserai.claude_agent._options import Options
+    from caravanserai.claude_agent._recorder import Recorder
+    from caravanserai.claude_agent._start import Ready
+    from caravanserai_core.run import Run
+
+_TURNS: Final = 50
+"""Most turns whose results are kept by the id of their message."""
+
+_THEN: Final = (
+    "The message that this stands beside may be the one that you were working on, sent again: "
+    "then go on with it from where it stands, and do not repeat what is done."
+)
+
+
+class Conversation:
+    """A conversation of this process.
+
+    Args:
+        options: how it is kept.
+        given: the program's own options of the SDK.
+
+    Attributes:
+        run: the run, once it is open.
+        recorder: writes down what the session does, once it is ready.
+        turn: id of the message that is worked on, or None.
+    """
+
+    run: Run
+    recorder: Recorder
+
+    def __init__(self, options: Options, given: ClaudeAgentOptions) -> None:
+        self._options = options
+        self._given = given
+        self.turn: str | None = None
+
+    def open(self) -> Run:
+        """Open the run; it is to be entered."""
+        self.run = open_session(self._options, None)
+        return self.run
+
+    def make_ready(self, *, follows: bool, lost: bool = False) -> Ready:
+        """Find out how the conversation goes on; see `_start.make_ready`."""
+        run = self.run
+        known = known_state(run, self._options)
+        cut_off = False
+        tree: Tree
+        if known is None:
+            tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
+        else:
+            tree = standing(run, known, run.waypoint)
+            # A turn that came to its end leaves nothing behind it but what the CLI tidies up.
+            cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])
+            cut_off = cut_off and bool(tree["turns"])
+        tree["prompt"], tree["result"] = None, None
+        ready = make_ready(
+            run,
+            self._options,
+            self._given,
+            tree,
+            follows=follows,
+            resumed=cut_off,
+            lost=lost,
+        )
+        self.recorder = ready.recorder
+
+        def tell() -> None:
+            calls = ready.recorder.calls
+            calls.let_go()
+            if ready.rebuilt:
+                note = resume_note(tree, calls, run._journal, at_end=_THEN, rebuilt=True)
+                said = everything_said(run)
+                ready.recorder.context = rebuilt_prompt(note, said, tree["so_far"])
+            elif cut_off and ready.resumes:
+                ready.recorder.context = resume_note(tree, calls, run._journal, at_end=_THEN)
+
+        run._journal.turns.do(tell)
+        return ready
+
+    async def turn_ended(self, message: ResultMessage) -> None:
+        """Write the waypoint at the end of a turn."""
+        turn, self.turn = self.turn, None
+        if turn is not None and not message.is_error and message.stop_reason != _sdk.DEFERRED:
+            turns = self.recorder.tree.setdefault("results", {})
+            turns[turn] = _sdk.result_tree(message)
+            for oldest in list(turns)[:-_TURNS]:
+                del turns[oldest]
+        await self.recorder.turn_ended(message, last=False)
+
+    def result_of(self, turn: str) -> ResultMessage | None:
+        """Return the result of a turn that came to its end before, None: it did not."""
+        results: dict[str, Any] = self.recorder.tree.get("results") or {}
+        return _sdk.result_of(results[turn]) if turn in results else None
