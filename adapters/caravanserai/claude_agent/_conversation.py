@@ -8,6 +8,7 @@ from caravanserai.claude_agent import _facts, _sdk
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
     everything_said,
+    first_waypoint,
     known_state,
     make_ready,
     open_session,
@@ -66,6 +67,7 @@ class Conversation:
         tree: Tree
         if known is None:
             tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
+            first_waypoint(run, tree)
         else:
             tree = standing(run, known, run.waypoint)
             # A turn that came to its end leaves nothing behind it but what the CLI tidies up.

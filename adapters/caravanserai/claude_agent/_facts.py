@@ -142,7 +142,7 @@ def _session(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 def _prompt(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["turns"] += 1
-    tree["asked"] = fact["text"]
+    tree["asked"], tree["said"] = fact["text"], None
 
 
 def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
@@ -176,6 +176,19 @@ def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 def _plan(tree: Tree, fact: Mapping[str, Any]) -> None:
     """Take a list as it is (TodoWrite), or one item of it (the Task tools)."""
+    done = {_name(item) for item in tree["plan"] if is_done(item)}
+    _plan_anew(tree, fact)
+    for number, item in enumerate(tree["plan"], 1):
+        if is_done(item) and _name(item) not in done and len(tree["did"]) < _MOST:
+            ticked = {"what": "ticked", "id": str(item.get("id", number)), "text": item["text"]}
+            tree["did"].append(ticked)
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item.get("id") or item["text"])
+
+
+def _plan_anew(tree: Tree, fact: Mapping[str, Any]) -> None:
     if "items" in fact:
         tree["plan"] = [dict(item) for item in fact["items"]]
         return

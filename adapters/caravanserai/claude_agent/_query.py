@@ -13,6 +13,7 @@ from caravanserai.claude_agent._options import check_given, options_of
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
     everything_said,
+    first_waypoint,
     goal_of,
     known_state,
     make_ready,
@@ -148,7 +149,7 @@ class _Job:
             if "session" in before:
                 # Its sessions have ids that were used.
                 self._tree["session"]["number"] = before["session"]["number"]
-            self._first_waypoint()
+            first_waypoint(run, self._tree)
             return None
         forked = known["run"] != run.run_id
         # What branches off another run may be given another task.
@@ -175,13 +176,6 @@ class _Job:
             self._continues, self._cut_off = not forked, False
         self._tree["prompt"], self._tree["result"] = self._prompt, None
         return None
-
-    def _first_waypoint(self) -> None:
-        from caravanserai.claude_agent import _notes
-
-        note = _notes.note(self._tree, resumed=False)
-        self._run.waypoint = self._run.checkpoint(self._tree, note, meta={"at": "begin"})
-        _facts.new(self._tree)
 
     async def work(self) -> AsyncGenerator[Message, None]:
         """Let the session work; yields its messages."""
@@ -271,8 +265,8 @@ class _Job:
     async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
         if isinstance(message, TaskStartedMessage):
             self._beside.add(message.task_id)
-        elif isinstance(message, TaskNotificationMessage) or (
-            isinstance(message, TaskUpdatedMessage) and _is_over(message)
+        elif isinstance(message, TaskNotificationMessage | TaskUpdatedMessage) and _is_over(
+            message
         ):
             self._beside.discard(message.task_id)
         await recorder.see(message)
@@ -294,6 +288,7 @@ class _Job:
 
 
 def _is_over(message: TaskUpdatedMessage) -> bool:
+    """Say whether a message tells that a subagent came to its end."""
     return message.data.get("patch", {}).get("status") in ("completed", "failed", "killed")
 
 

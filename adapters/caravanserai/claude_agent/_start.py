@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from caravanserai.claude_agent import _entries, _facts, _local, _processes, _sdk
+from caravanserai.claude_agent import _entries, _facts, _local, _notes, _processes, _sdk
 from caravanserai.claude_agent._calls import Made, digest_of
 from caravanserai.claude_agent._options import HARMLESS, Options, check_given
 from caravanserai.claude_agent._recorder import FACT, Recorder
 from caravanserai.claude_agent._transcripts import Key, Transcripts
+from caravanserai_core import reading
 from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
@@ -85,7 +86,7 @@ def _fork_once(options: Options) -> None:
     """Begin a run at a waypoint of another one, unless that was done before: then it goes on."""
     assert options.forked is not None, "no run to branch off"
     store = store_for(options.run_id, options.store)
-    if journal_for(store, options.run_id).exists:
+    if reading.recent(store, options.run_id) is not None:
         return
     fork(options.forked, at=options.at, new_run_id=options.run_id, store=store)
 
@@ -113,12 +114,17 @@ def known_state(run: Run, options: Options) -> Tree | None:
     return state
 
 
+def first_waypoint(run: Run, tree: Tree) -> None:
+    """Write the waypoint that a run begins with."""
+    note = _notes.note(tree, resumed=False)
+    run.waypoint = run.checkpoint(tree, note, meta={"at": "begin"})
+    _facts.new(tree)
+
+
 def standing(run: Run, known: Tree, number: int) -> Tree:
     """Return the state of the next waypoint, as far as it is known: what came since is in it."""
     tree = dict(known)
     if known["did"] or known["at"] != "begin":
-        from caravanserai.claude_agent import _notes
-
         tree["so_far"] = _notes.so_far(known["so_far"], number, _notes.line(known))
     _facts.new(tree)
     for entry in run.entries():
@@ -212,9 +218,7 @@ def _outside(tree: Tree, given: ClaudeAgentOptions) -> list[str]:
     """Return the calls that run in the CLI's own processes: those in ours died with it."""
     servers = given.mcp_servers if isinstance(given.mcp_servers, dict) else {}
     inside = tuple(
-        f"mcp__{name}__"
-        for name, server in servers.items()
-        if isinstance(server, dict) and server.get("type") == "sdk"
+        f"mcp__{name}__" for name, server in servers.items() if server.get("type") == "sdk"
     )
     return [id_ for id_, tool in tree["running"].items() if not tool.startswith(inside or ("\0",))]
 
