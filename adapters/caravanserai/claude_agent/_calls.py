@@ -172,6 +172,26 @@ class Calls:
             stepping.add(self._journal, flight, fields)
         return True
 
+    def close(self, running: Mapping[str, Mapping[str, str]], ended: Mapping[str, bool]) -> None:
+        """Write down the ends of calls of earlier starts that the transcript tells of.
+
+        A process of the CLI that outlived its program may have finished a command.
+
+        Args:
+            running: tool and digest of the calls that began, by id.
+            ended: the calls that have a result in the transcript; whether the tool gave it.
+        """
+        for id_, made in running.items():
+            if not ended.get(id_):
+                continue
+            for name, effect in list(self._journal.ledger.effects.items()):
+                equal = effect.head.get("arguments") == made["call"] and name[0] == made["tool"]
+                if equal and effect.what == "started":
+                    flight = Flight(Step(name, made["call"], str(effect.head.get("of", ""))))
+                    flight.attempt = effect.attempt
+                    stepping.record_result(self._journal, flight, None, {})
+                    break
+
     def unsettled(self) -> Iterator[Effect]:
         """Yield the calls of earlier starts that began and never reported back."""
         mine = {flight.step.name for flight in self._flights.values()}

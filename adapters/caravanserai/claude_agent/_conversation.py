@@ -63,7 +63,7 @@ class Conversation:
         """Find out how the conversation goes on; see `_start.make_ready`."""
         run = self.run
         known = known_state(run, self._options)
-        cut_off = False
+        cut_off, deferred = False, None
         tree: Tree
         if known is None:
             tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
@@ -73,6 +73,7 @@ class Conversation:
             # A turn that came to its end leaves nothing behind it but what the CLI tidies up.
             cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])
             cut_off = cut_off and bool(tree["turns"])
+            deferred = (known["deferred"] or {}).get("id")
         tree["prompt"], tree["result"] = None, None
         ready = make_ready(
             run,
@@ -81,6 +82,7 @@ class Conversation:
             tree,
             follows=follows,
             resumed=cut_off,
+            deferred=deferred,
             lost=lost,
         )
         self.recorder = ready.recorder

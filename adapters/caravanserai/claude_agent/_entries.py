@@ -31,6 +31,15 @@ class ToolResult(NamedTuple):
     failed: bool
 
 
+_UNTOLD: Final = (
+    "[Tool call interrupted",
+    "[Tool result missing",
+    "[Request interrupted",
+    "doesn't want to take this action",
+    "Stream closed",
+)
+"""What the CLI says where a call has no result: it may have run or not (2.1.332)."""
+
 _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 """Why the model stops at the end of a turn (Messages API)."""
 
@@ -69,6 +78,22 @@ def results(entries: Iterable[Mapping[str, Any]]) -> Iterator[ToolResult]:
             if block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
                 text, failed = text_of(block.get("content")), block.get("is_error") is True
                 yield ToolResult(block["tool_use_id"], uuid_of(entry), text, failed)
+
+
+def is_told(result: ToolResult) -> bool:
+    """Say whether a result is one of the tool, and not what the CLI puts in place of none."""
+    return not any(text in result.text for text in _UNTOLD)
+
+
+def is_alone(entries: Iterable[Mapping[str, Any]], id_: str) -> bool:
+    """Say whether the model made a call in an answer with no other call."""
+    answers: dict[Any, list[Any]] = {}
+    for entry in entries:
+        message = entry.get("message")
+        if entry.get("type") == "assistant" and isinstance(message, dict):
+            ids = [block.get("id") for block in blocks(entry) if block.get("type") == "tool_use"]
+            answers.setdefault(message.get("id"), []).extend(ids)
+    return all(len(set(ids)) == 1 for ids in answers.values() if id_ in ids)
 
 
 def calls(entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -112,6 +137,13 @@ def says(entries: Iterable[Mapping[str, Any]], text: str) -> str:
             if any(isinstance(one, str) and one.strip() == text.strip() for one in said):
                 return uuid_of(entry)
     return ""
+
+
+def summary_of(told: str) -> str:
+    """Return the summary of a conversation that was shortened, without the thoughts before it."""
+    thoughts, end, rest = told.partition("</analysis>")
+    summary = rest if end and thoughts.lstrip().startswith("<analysis>") else told
+    return summary.strip().removeprefix("<summary>").removesuffix("</summary>").strip()
 
 
 def text_of(content: Any) -> str:

@@ -46,7 +46,15 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "run": run_id,
         "prompt": prompt,
         # `last`: the entry of the transcript that this waypoint stands at; a fork begins there.
-        "session": {"id": None, "number": 0, "cwd": None, "entries": 0, "last": ""},
+        # `parent`: the session of the run that this one branches off, and where in it.
+        "session": {
+            "id": None,
+            "number": 0,
+            "cwd": None,
+            "entries": 0,
+            "last": "",
+            "parent": None,
+        },
         "turns": 0,
         "asked": None,
         "said": None,
@@ -54,7 +62,9 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "agents": {},
         "running": {},
         "fresh": {},
+        "dropped": {},
         "files": [],
+        "shell": False,
         "cost": {"total": 0.0, "turn": 0.0},
         "git": None,
         "deferred": None,
@@ -64,6 +74,14 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "so_far": [],
         "result": None,
     }
+
+
+def branch(tree: Tree, run_id: str) -> None:
+    """Let a state be that of a run which begins where another one was."""
+    session = tree["session"]
+    tree["run"] = run_id
+    parent = {"id": session["id"], "last": session["last"]} if session["id"] else None
+    tree["session"] |= {"id": None, "number": 0, "last": "", "parent": parent}
 
 
 def new(tree: Tree) -> None:
@@ -125,7 +143,7 @@ def take(tree: Tree, fact: Mapping[str, Any]) -> None:
         return
     if len(tree["did"]) < _MOST:
         # What is there for the next start alone is no part of the state.
-        tree["did"].append({name: fact[name] for name in fact if name not in ("whole", "call")})
+        tree["did"].append({name: fact[name] for name in fact if name not in _ASIDE})
     else:
         tree["left_out"] += 1
 
@@ -135,6 +153,9 @@ def _session(tree: Tree, fact: Mapping[str, Any]) -> None:
     for name in ("id", "number", "cwd"):
         if fact.get(name) is not None:
             known[name] = fact[name]
+    if "run" in fact:
+        tree["run"] = fact["run"]
+        known |= {"last": "", "parent": fact["parent"]}
     for name in ("cli", "model"):
         if fact.get(name) is not None:
             tree["claude"][name] = fact[name]
@@ -150,7 +171,7 @@ def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 
 def _begins(tree: Tree, fact: Mapping[str, Any]) -> None:
-    tree["running"][fact["id"]] = fact["tool"]
+    tree["running"][fact["id"]] = {"tool": fact["tool"], "call": fact["call"]}
 
 
 def _not_made(tree: Tree, fact: Mapping[str, Any]) -> None:
@@ -161,11 +182,14 @@ def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["running"].pop(fact.get("id"), None)
     if "whole" in fact:
         # Until the transcript has it.
-        tree["fresh"][fact["id"]] = {name: fact[name] for name in ("tool", "call", "whole")}
+        told = {name: fact[name] for name in ("tool", "call", "whole")}
+        tree["dropped" if fact.get("dropped") else "fresh"][fact["id"]] = told
     agent = tree["agents"].get(fact.get("agent"))
     if agent is not None:
         agent["tools"] += 1
         agent["newest"] = {name: fact[name] for name in ("tool", "arguments") if name in fact}
+    if fact.get("tool") == "Bash":
+        tree["shell"] = True
     if fact.get("failed"):
         return
     field = _WRITERS.get(str(fact.get("tool")))
@@ -231,6 +255,7 @@ def cut_off(tree: Tree) -> None:
 
 def turn_over(tree: Tree) -> None:
     """Note that a turn came to its end: what was cut off before it is of no account any more."""
+    tree["fresh"], tree["dropped"] = {}, {}
     for agent in tree["agents"].values():
         if agent["state"] == "cut off":
             agent["state"] = "lost"
@@ -266,5 +291,6 @@ _CHANGES: Final = {
     "cost": _cost,
     "deferred": _deferred,
 }
+_ASIDE: Final = frozenset({"call", "dropped", "whole"})
 _SILENT: Final = frozenset({"begins", "session", "cost", "deferred", "plan"})
 """Facts that are told by what they change alone."""

@@ -16,7 +16,7 @@ import psutil
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("caravanserai")
 
@@ -33,14 +33,13 @@ _NAMING = ("--resume", "--session-id")
 """The CLI's options that name a session (claude-agent-sdk 0.2.189)."""
 
 
-def of_session(session_ids: Iterable[str]) -> list[psutil.Process]:
-    """Return the CLI's processes on this machine that work on one of some sessions.
+def of_session(session: str) -> list[psutil.Process]:
+    """Return the CLI's processes on this machine that work on a session.
 
     The id of a session is a UUID that stands in the command line, so no other process is meant,
     whatever its number is.
     """
-    wanted = set(session_ids)
-    return [process for process in psutil.process_iter() if wanted & set(_sessions(process))]
+    return [process for process in psutil.process_iter() if session in _sessions(process)]
 
 
 def _sessions(process: psutil.Process) -> Iterator[str]:
@@ -57,18 +56,16 @@ def _sessions(process: psutil.Process) -> Iterator[str]:
             yield value
 
 
-def end(
-    run_id: str, session_ids: Iterable[str], busy: Callable[[], bool], patience: float = PATIENCE
-) -> int:
+def end(run_id: str, session: str, busy: Callable[[], bool], patience: float = PATIENCE) -> int:
     """See to it that no process of earlier starts works on a session; returns how many did.
 
     Args:
         run_id: the run, for what is said.
-        session_ids: the sessions.
+        session: its id.
         busy: whether it does something that is worth waiting for.
         patience: seconds until it is ended all the same.
     """
-    found = of_session(session_ids)
+    found = of_session(session)
     if not found:
         return 0
     waits = busy()

@@ -129,6 +129,7 @@ class _Job:
         self._continues = False
         self._cut_off = False
         self._forked = False
+        self._deferred: str | None = None
         self._other = False
         # Subagents in the background; their end wakes the session for one more turn.
         self._beside: set[str] = set()
@@ -143,12 +144,8 @@ class _Job:
         run = self._run
         known = known_state(run, self._options)
         if known is None:
-            before = run.state if isinstance(run.state, dict) else {}
             run.afresh()
             self._tree = _facts.begun(run.run_id, _sdk.sdk_version(), self._prompt)
-            if "session" in before:
-                # Its sessions have ids that were used.
-                self._tree["session"]["number"] = before["session"]["number"]
             first_waypoint(run, self._tree)
             return None
         forked = known["run"] != run.run_id
@@ -170,6 +167,7 @@ class _Job:
         self._forked = forked
         self._cut_off = not forked and not run._journal.turns.do(lambda: run._journal.outcome)
         paused = known["at"] == "pause" and not self._tree["did"]
+        self._deferred = (known["deferred"] or {}).get("id")
         if paused:
             if run._journal.turns.do(lambda: bool(questions.fresh(run._journal).open)):
                 return _sdk.result_of(known["result"])
@@ -199,6 +197,7 @@ class _Job:
             self._tree,
             follows=True,
             resumed=resumed,
+            deferred=self._deferred,
             lost=lost,
         )
         recorder, journal = ready.recorder, self._run._journal
@@ -226,25 +225,27 @@ class _Job:
             messages = query(prompt=self._asked(recorder, alive, over), options=ready.given)
             try:
                 async for message in messages:
+                    if self._ended is not None:
+                        # It was not the last one: a subagent in the background woke the session.
+                        yield self._ended
+                        self._ended = None
                     if not _is_opening(message):
                         alive.set()
                     await self._seen(recorder, message, over)
                     if recorder.reason is not None:
                         break
-                    yield message
+                    if self._ended is None:
+                        yield message
+                if self._ended is not None and recorder.reason is None:
+                    # The CLI has left: nothing comes behind the end of the run.
+                    ended = self._ended
+                    await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(ended))))
+                    yield ended
             finally:
                 over.set()
                 await messages.aclose()  # type: ignore[attr-defined]
-                if self._ended is not None:
-                    # What the CLI wrote when it left stands behind the end.
-                    await wait_for(in_thread(self._end_again))
         if recorder.reason is not None:
             raise recorder.reason
-
-    def _end_again(self) -> None:
-        ended, journal = self._ended, self._run._journal
-        if ended is not None and not journal.turns.do(lambda: journal.outcome):
-            self._run.finish(_sdk.result_tree(ended))
 
     async def _asked(
         self, recorder: Recorder, alive: asyncio.Event, over: asyncio.Event
@@ -265,10 +266,8 @@ class _Job:
     async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
         if isinstance(message, TaskStartedMessage):
             self._beside.add(message.task_id)
-        elif isinstance(message, TaskNotificationMessage | TaskUpdatedMessage) and _is_over(
-            message
-        ):
-            self._beside.discard(message.task_id)
+        elif _is_over(message):
+            self._beside.discard(getattr(message, "task_id", ""))
         await recorder.see(message)
         if not isinstance(message, ResultMessage):
             return
@@ -279,17 +278,17 @@ class _Job:
         await recorder.turn_ended(message, last=last and recorder.reason is None)
         if recorder.reason is not None:
             return
-        self._ended = None
         if last:
             self._ended = message
-            await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(message))))
         if asked or paused:
             over.set()
 
 
-def _is_over(message: TaskUpdatedMessage) -> bool:
+def _is_over(message: Message) -> bool:
     """Say whether a message tells that a subagent came to its end."""
-    return message.data.get("patch", {}).get("status") in ("completed", "failed", "killed")
+    if isinstance(message, TaskUpdatedMessage):
+        return message.data.get("patch", {}).get("status") in ("completed", "failed", "killed")
+    return isinstance(message, TaskNotificationMessage)
 
 
 def _message(text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk
-from caravanserai.claude_agent._calls import Calls, Deferred, Given, Refused, digest_of
+from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
 from caravanserai_core.quoting import one_line
@@ -62,6 +62,7 @@ class Recorder:
         sent: what is asked in the name of the run: no person's prompt.
         context: what the model is told beside the next prompt, once.
         reason: what ends the start, None: nothing does.
+        replayed: a call that waited for a person, and whose result the CLI is going to drop.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Recorder:
         self._seen: dict[str, str] = {}
         self._ends_with: str | None = None
         self._shortened = False
+        self._pauses = False
         self.calls = Calls(run._journal, options)
         self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
         self.escaping: list[CaravanseraiError] = []
@@ -93,7 +95,7 @@ class Recorder:
         self.submitted = False
         self.context = ""
         self.reason: Exception | None = None
-        self.ended = False
+        self.replayed: str | None = None
 
     # ------------------------------------------------------------------ what ends the start
 
@@ -184,13 +186,16 @@ class Recorder:
         arguments, agent = _arguments(given), given.get("agent_id")
         self._begun[id_] = (tool, arguments, agent)
         # It is durable with the record of the core that follows, and not without it.
-        await self._note({"what": "begins", "id": id_, "tool": tool})
+        fact = {"what": "begins", "id": id_, "tool": tool, "call": digest_of(tool, arguments)}
+        await self._note(fact)
         decision = await self._turn(
             lambda: self.calls.begin(id_, tool, arguments, inside=agent is not None)
         )
         if isinstance(decision, Deferred):
-            fact = {"what": "deferred", "id": id_, "tool": tool}
-            await self._note({**fact, "arguments": arguments_text(arguments)})
+            deferred = {"what": "deferred", "id": id_, "tool": tool}
+            await self._note({**deferred, "arguments": arguments_text(arguments)})
+            # Else the result tells of it; who starts the session themselves does not show us that.
+            self._pauses = not self._follows
             return _told(
                 "PreToolUse",
                 permissionDecision="defer",
@@ -202,6 +207,8 @@ class Recorder:
             if isinstance(decision, Given):
                 refused["known"] = True
             await self._note(refused)
+            if id_ == self.replayed:
+                self._tell_dropped(tool, arguments, decision.reason)
             return _deny(decision.reason)
         return _told("PreToolUse", permissionDecision="allow") if decision.approved else None
 
@@ -222,11 +229,15 @@ class Recorder:
                 id=id_,
                 whole=whole,
                 call=digest_of(tool, arguments),
+                **({"dropped": True} if id_ == self.replayed else {}),
                 **more,
             )
         )
         await self._turn(lambda: self.calls.end(id_, None))
         self._begun.pop(id_, None)
+        if id_ == self.replayed:
+            self.calls.finished[Made(tool, digest_of(tool, arguments))] = whole
+            self._tell_dropped(tool, arguments, whole)
         if tool in _PLANNING:
             for fact in _planned(tool, arguments, response):
                 await self._note(fact)
@@ -236,6 +247,16 @@ class Recorder:
             known = self.tree["agents"].get(told["id"], {})
             what = "agent ended" if known.get("state") == "ended" else "agent begun"
             await self._note({"what": what, **told, "task": task})
+
+    def _tell_dropped(self, tool: str, given: Mapping[str, Any], result: str) -> None:
+        """Let the model know what became of a call whose result it is not going to see.
+
+        Of a deferred call that was not alone in its answer the CLI drops the result (2.1.332).
+        """
+        self.context = (
+            f"The call {tool}({arguments_text(given)}) had to wait for a person, and was decided "
+            f"now, though the conversation shows no result of it. Its result: {result}"
+        )
 
     async def _after_failure(self, given: Mapping[str, Any]) -> None:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
@@ -313,6 +334,11 @@ class Recorder:
             if self._shortened:
                 self._shortened = False
                 await self.waypoint("compaction")
+            if self._pauses and self.calls.waits in {
+                call.get("id") for call in _entries.calls(entries)
+            }:
+                self._pauses = False
+                await self.waypoint("pause")
             if self._ends_with is not None:
                 anchor = _entries.says(entries, self._ends_with)
                 if anchor or not self._ends_with:
@@ -392,7 +418,8 @@ class Recorder:
         if message.is_error:
             told = message.result or "; ".join(message.errors or []) or message.subtype
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
-        _facts.turn_over(self.tree)
+        if message.stop_reason != _sdk.DEFERRED and not message.is_error:
+            _facts.turn_over(self.tree)
         if message.stop_reason == _sdk.DEFERRED:
             deferred = message.deferred_tool_use
             if deferred is not None and self.tree["deferred"] is None:

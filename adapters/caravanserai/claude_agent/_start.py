@@ -33,9 +33,6 @@ _log = logging.getLogger("caravanserai")
 
 ADAPTER: Final = "claude-agent"
 
-_SESSIONS: Final = uuid.UUID("a9c31f0e-9b0a-5c5e-8f43-0d0a1c6f7b21")
-"""Namespace of the sessions' ids: they follow from the name of the run."""
-
 _GOAL: Final = 300
 
 
@@ -53,11 +50,6 @@ class Ready(NamedTuple):
     recorder: Recorder
     resumes: bool
     rebuilt: bool
-
-
-def session_id(run_id: str, number: int) -> str:
-    """Return the id of the n-th session of a run, from 1."""
-    return str(uuid.uuid5(_SESSIONS, f"{run_id}\n{number}"))
 
 
 def open_session(options: Options, goal: str | None) -> Run:
@@ -141,6 +133,7 @@ def make_ready(
     *,
     follows: bool,
     resumed: bool,
+    deferred: str | None = None,
     lost: bool = False,
 ) -> Ready:
     """Find out how the session goes on; waits for what still works on it.
@@ -152,53 +145,51 @@ def make_ready(
         tree: the state of its next waypoint.
         follows: see `Recorder`.
         resumed: likewise.
+        deferred: the call that the session stopped at, or None.
         lost: the CLI does not know the session any more.
     """
     check_given(given)
     kept = Transcripts(run)
     session = tree["session"]
-    number = session["number"]
-    mine = [session_id(run.run_id, n) for n in range(1, number + 2)]
-    forked = tree["run"] != run.run_id
-    old = session["id"]
-    sessions = mine if forked or old is None else {*mine, old}
-    running = _outside(tree, given)
-    _processes.end(
-        run.run_id,
-        sessions,
-        lambda: old is not None and _local.is_running(old, given, running),
-    )
+    if tree["run"] != run.run_id:
+        # The session of the run that this one branches off is not ours to go on with.
+        _facts.branch(tree, run.run_id)
+    old, parent = session["id"], session["parent"]
     recorder = Recorder(run, options, tree, kept, follows=follows, resumed=resumed)
-    more: dict[str, Any]
-    resumes, rebuilt = False, False
-    if forked:
-        tree["run"] = run.run_id
-        new = session_id(run.run_id, 1)
-        session["number"] = 1
-        if old is not None and kept.has(old) and session["last"]:
-            kept.begin_at(old, session["last"])
-            more = {"resume": old, "fork_session": True, "session_id": new}
-            resumes = True
-        else:
-            more = {"session_id": new}
-            rebuilt = bool(tree["turns"])
-        session["id"], session["last"] = new, ""
-    else:
-        local = None if old is None else _local.take_over(run.run_id, old, given, kept)
-        if old is not None and kept.has(old) and not lost:
-            if local is not None and local.usable:
-                recorder.store.local.add(old)
-            more, resumes = {"resume": old}, True
-        else:
-            rebuilt = lost or (old is not None and bool(tree["turns"]) and number > 0)
-            if old is None or lost or (local is not None and local.blocked):
-                number += 1
-                session["number"], session["id"] = number, session_id(run.run_id, number)
-                session["last"] = ""
-            more = {"session_id": session["id"]}
-    _facts.cut_off(tree)
+    local = None
     if old is not None:
-        recorder.calls.finished = _unknown(tree, kept, old)
+        outside = _outside(tree, given)
+        _processes.end(run.run_id, old, lambda: _local.is_running(old, given, outside))
+        local = _local.take_over(run.run_id, old, given, kept)
+    more: dict[str, Any]
+    resumes, rebuilt = True, False
+    if old is not None and kept.has(old) and not lost:
+        if local is not None and local.usable:
+            recorder.store.local.add(old)
+        more = {"resume": old}
+    else:
+        if old is None or lost or (local is not None and local.blocked):
+            # Before the CLI hears of it: whoever takes over has to know which session it was.
+            new = str(uuid.uuid4())
+            fact = {"what": "session", "id": new, "number": session["number"] + 1}
+            fact |= {"run": run.run_id, "parent": parent}
+            _facts.take(tree, fact)
+            run.entry(FACT, fact)
+        more = {"session_id": session["id"]}
+        if parent is not None and kept.has(parent["id"]) and parent["last"] and not lost:
+            kept.begin_at(parent["id"], parent["last"])
+            more |= {"resume": parent["id"], "fork_session": True}
+        else:
+            resumes, rebuilt = False, bool(tree["turns"])
+    running = dict(tree["running"])
+    run._journal.turns.do(lambda: recorder.calls.close(running, kept.answered))
+    _facts.cut_off(tree)
+    if deferred is not None and old is not None:
+        main = kept.read(Key(old))
+        recorder.replayed = None if _entries.is_alone(main, deferred) else deferred
+    for id_ in (old, None if parent is None else parent["id"]):
+        if id_ is not None:
+            recorder.calls.finished |= _unknown(tree, kept, id_)
     _log.info(
         "run %s: session %s %s",
         one_line(run.run_id),
@@ -220,7 +211,11 @@ def _outside(tree: Tree, given: ClaudeAgentOptions) -> list[str]:
     inside = tuple(
         f"mcp__{name}__" for name, server in servers.items() if server.get("type") == "sdk"
     )
-    return [id_ for id_, tool in tree["running"].items() if not tool.startswith(inside or ("\0",))]
+    return [
+        id_
+        for id_, made in tree["running"].items()
+        if not made["tool"].startswith(inside or ("\0",))
+    ]
 
 
 def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
@@ -230,8 +225,8 @@ def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
     only that they were.
     """
     found: dict[Made, str] = {}
-    for id_, fact in tree["fresh"].items():
-        if id_ not in kept.answered:
+    for id_, fact in [*tree["fresh"].items(), *tree["dropped"].items()]:
+        if id_ not in kept.answered or id_ in tree["dropped"]:
             found[Made(fact["tool"], fact["call"])] = fact["whole"]
     for id_, agent in tree["agents"].items():
         if agent["state"] == "cut off":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai.claude_agent import _entries
 from caravanserai_core.quoting import code, fenced, one_line
 from caravanserai_core.words import listed, quote, sentence
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._facts import Fact, Tree
 
 __all__ = [
+    "PICKED_UP",
     "PLANNING",
     "Item",
     "agent_name",
@@ -22,6 +24,7 @@ __all__ = [
     "called",
     "items",
     "path",
+    "said",
     "shortened_to",
     "some",
     "tasks",
@@ -70,6 +73,12 @@ class Item(NamedTuple):
 
     text: str
     brief: str = ""
+
+
+PICKED_UP: Final = Item(
+    "The session was picked up after a crash, and Claude was told what is certain and what is not.",
+    "the session was picked up after a crash",
+)
 
 
 def items(tree: Tree) -> list[Item]:
@@ -136,17 +145,14 @@ def _folded(kind: str, facts: Sequence[Fact], tree: Tree) -> Item | None:
 def _told(fact: Fact, tree: Tree) -> Item | None:
     what = fact["what"]
     if what == "said":
-        return Item(sentence(f"Claude said {quote(fact['text'])}"))
+        return said(fact["text"])
     if what == "prompt":
         if fact["text"].strip() == str(tree["prompt"] or "").strip():
             return None  # it is the goal
         asked = f"you asked {quote(fact['text'])}"
         return Item(_sentence(asked), asked)
     if what == "resumed":
-        text = "The session was picked up after a crash, and Claude was told what is certain."
-        return Item(text, "the session was picked up after a crash")
-    if what == "continued":
-        return Item("The session went on at the call that had waited.")
+        return PICKED_UP
     if what == "refused":
         return _refused(fact)
     if what == "compacted":
@@ -155,6 +161,11 @@ def _told(fact: Fact, tree: Tree) -> Item | None:
         clause = f"the model's turn **failed**: {quote(fact['error'])}"
         return Item(_sentence(clause), clause)
     return _tool(fact, tree) if what == "tool" else None
+
+
+def said(text: str) -> Item:
+    """Tell what Claude said."""
+    return Item(sentence(f"Claude said {quote(text)}"))
 
 
 # ---------------------------------------------------------------------- tools
@@ -205,7 +216,12 @@ def _ran(fact: Fact) -> Item:
         return Item(_sentence(f"{did}{end}"), did)
     if "\n" not in output and len(output) <= _SHORT:
         return Item(_sentence(f"{did}: {quote(output)}"), did)
-    return Item(f"{_sentence(did)} The end of its output:\n\n{fenced(_end(output))}", did)
+    first, _, rest = output.partition("\n")
+    if fact.get("failed"):  # the CLI begins such an output with the exit code
+        did_, output = f"{did}: {quote(first)}", rest
+    else:
+        did_ = did
+    return Item(f"{_sentence(did_)} The end of its output:\n\n{fenced(_end(output))}", did)
 
 
 def _end(text: str) -> str:
@@ -338,7 +354,7 @@ def _newest(agent: Mapping[str, Any]) -> str:
 
 
 def _compacted(fact: Fact) -> Item:
-    summary = str(fact.get("summary") or "").strip()
+    summary = _entries.summary_of(str(fact.get("summary") or ""))
     short = f"{shortened_to(fact)}; Claude's own summary is in the note of that waypoint"
     if not summary:
         return Item(f"{_capital(shortened_to(fact))}.", shortened_to(fact))

@@ -45,7 +45,7 @@ class Transcripts:
 
     Attributes:
         counts: how many entries are kept, by transcript.
-        answered: the calls whose results are kept.
+        answered: the calls whose results are kept; whether the tool itself gave them.
     """
 
     def __init__(self, run: Work) -> None:
@@ -53,7 +53,7 @@ class Transcripts:
         self._known: dict[Key, set[str]] = defaultdict(set)
         self._cut: dict[Key, str] = {}
         self.counts: dict[Key, int] = {}
-        self.answered: set[str] = set()
+        self.answered: dict[str, bool] = {}
         for key, entries in self._stored():
             self._count(key, entries)
 
@@ -67,7 +67,8 @@ class Transcripts:
     def _count(self, key: Key, entries: list[Entry]) -> None:
         self.counts[key] = self.counts.get(key, 0) + len(entries)
         self._known[key] |= {uuid for entry in entries if (uuid := _entries.uuid_of(entry))}
-        self.answered |= {result.id for result in _entries.results(entries)}
+        for result in _entries.results(entries):
+            self.answered[result.id] = _entries.is_told(result)
 
     def begin_at(self, session: str, uuid: str) -> None:
         """Let a session be read up to one of its entries: what a fork begins with."""
