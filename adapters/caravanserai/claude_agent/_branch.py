@@ -46,7 +46,7 @@ def read(entries: Sequence[Entry], last: str) -> Branch:
     way = _way(known, last)
     kept = _beside(mine, way)
     first = known[way[-1]]
-    if not _is_boundary(first):
+    if not _entries.is_boundary(first):
         return Branch([entry for entry in mine if _entries.uuid_of(entry) in kept], 0)
     segment, anchor = _preserved(known, first)
     before = _beside(mine, segment)
@@ -69,7 +69,7 @@ def _way(known: Mapping[str, Entry], last: str) -> list[str]:
     uuid = last
     while uuid in known and uuid not in found:
         found[uuid] = None
-        if _is_boundary(known[uuid]):
+        if _entries.is_boundary(known[uuid]):
             break
         uuid = _text(known[uuid].get("parentUuid"))
     return list(found)
@@ -87,23 +87,20 @@ def _beside(entries: Sequence[Entry], way: Sequence[str]) -> set[str]:
         uuid = _entries.uuid_of(entry)
         if entry.get("type") == "assistant" and _answer_of(entry) in answers:
             kept.add(uuid)
-        elif entry.get("type") == "user" and uuid not in kept:
-            if _text(entry.get("parentUuid")) in kept and _is_result(entry):
-                kept.add(uuid)
+        elif _text(entry.get("parentUuid")) in kept and _is_result(entry):
+            kept.add(uuid)
     return kept
 
 
 def _is_result(entry: Entry) -> bool:
+    if entry.get("type") != "user":
+        return False
     return any(block.get("type") == "tool_result" for block in _entries.blocks(entry))
 
 
 def _answer_of(entry: Entry) -> str:
     message = entry.get("message")
     return _text(message.get("id")) if isinstance(message, dict) else ""
-
-
-def _is_boundary(entry: Entry) -> bool:
-    return entry.get("type") == "system" and entry.get("subtype") == "compact_boundary"
 
 
 def _preserved(known: Mapping[str, Entry], boundary: Entry) -> tuple[list[str], str]:

@@ -108,7 +108,8 @@ class Conversation:
             turns[turn] = _sdk.result_tree(message)
             for oldest in list(turns)[:-_TURNS]:
                 del turns[oldest]
-        await self.recorder.turn_ended(message, last=False)
+        paused = message if message.stop_reason == _sdk.DEFERRED else None
+        await self.recorder.turn_ended(message, paused=paused)
 
     def result_of(self, turn: str) -> ResultMessage | None:
         """Return the result of a turn that came to its end before, None: it did not."""

@@ -31,14 +31,8 @@ class ToolResult(NamedTuple):
     failed: bool
 
 
-_UNTOLD: Final = (
-    "[Tool call interrupted",
-    "[Tool result missing",
-    "[Request interrupted",
-    "doesn't want to take this action",
-    "Stream closed",
-)
-"""What the CLI says where a call has no result: it may have run or not (2.1.332)."""
+_FAILED: Final = "Exit code"
+"""How the result of a command begins that failed (2.1.332)."""
 
 _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 """Why the model stops at the end of a turn (Messages API)."""
@@ -81,8 +75,11 @@ def results(entries: Iterable[Mapping[str, Any]]) -> Iterator[ToolResult]:
 
 
 def is_told(result: ToolResult) -> bool:
-    """Say whether a result is one of the tool, and not what the CLI puts in place of none."""
-    return not any(text in result.text for text in _UNTOLD)
+    """Say whether a result is one of the tool, and not what the CLI puts in place of none.
+
+    That is an error in words which differ. A command that fails tells its exit code.
+    """
+    return not result.failed or result.text.startswith(_FAILED)
 
 
 def is_alone(entries: Iterable[Mapping[str, Any]], id_: str) -> bool:
@@ -144,6 +141,22 @@ def summary_of(told: str) -> str:
     thoughts, end, rest = told.partition("</analysis>")
     summary = rest if end and thoughts.lstrip().startswith("<analysis>") else told
     return summary.strip().removeprefix("<summary>").removesuffix("</summary>").strip()
+
+
+def sizes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many tokens a conversation had `before` it was shortened, and `after`."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        told = entry.get("compactMetadata")
+        if is_boundary(entry) and isinstance(told, dict):
+            pair = {"before": told.get("preTokens"), "after": told.get("postTokens")}
+            found = {name: size for name, size in pair.items() if type(size) is int}
+    return found
+
+
+def is_boundary(entry: Mapping[str, Any]) -> bool:
+    """Say whether a conversation was shortened here: a summary stands for what was before."""
+    return entry.get("type") == "system" and entry.get("subtype") == "compact_boundary"
 
 
 def text_of(content: Any) -> str:

@@ -86,7 +86,7 @@ def branch(tree: Tree, run_id: str) -> None:
 
 def new(tree: Tree) -> None:
     """Begin with what follows a waypoint."""
-    tree["did"], tree["left_out"], tree["deferred"] = [], 0, None
+    tree["did"], tree["left_out"] = [], 0
 
 
 def text(value: Any, most: int = _TEXT) -> str:
@@ -164,6 +164,11 @@ def _session(tree: Tree, fact: Mapping[str, Any]) -> None:
 def _prompt(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["turns"] += 1
     tree["asked"], tree["said"] = fact["text"], None
+    _goes_on(tree, fact)
+
+
+def _goes_on(tree: Tree, _fact: Mapping[str, Any]) -> None:
+    tree["deferred"] = None
 
 
 def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
@@ -265,6 +270,15 @@ def _compacted(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["compacted"] = {**(tree["compacted"] or {}), **fact}
 
 
+def _sizes(tree: Tree, fact: Mapping[str, Any]) -> None:
+    told = {name: fact[name] for name in ("before", "after") if name in fact}
+    if tree["compacted"] is not None:
+        tree["compacted"] = {**tree["compacted"], **told}
+    for known in tree["did"]:
+        if known["what"] == "compacted":
+            known.update(told)
+
+
 def _cost(tree: Tree, fact: Mapping[str, Any]) -> None:
     # The CLI counts over the whole session, also when it is resumed or forked (2.1.332).
     total = float(fact["total"])
@@ -280,6 +294,9 @@ def _deferred(tree: Tree, fact: Mapping[str, Any]) -> None:
 _CHANGES: Final = {
     "session": _session,
     "prompt": _prompt,
+    "resumed": _goes_on,
+    "continued": _goes_on,
+    "woken": _goes_on,
     "said": _said,
     "begins": _begins,
     "tool": _tool,
@@ -288,9 +305,10 @@ _CHANGES: Final = {
     "agent begun": _agent,
     "agent ended": _agent,
     "compacted": _compacted,
+    "sizes": _sizes,
     "cost": _cost,
     "deferred": _deferred,
 }
 _ASIDE: Final = frozenset({"call", "dropped", "whole"})
-_SILENT: Final = frozenset({"begins", "session", "cost", "deferred", "plan"})
+_SILENT: Final = frozenset({"begins", "session", "cost", "deferred", "plan", "woken", "sizes"})
 """Facts that are told by what they change alone."""

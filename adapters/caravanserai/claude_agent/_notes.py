@@ -104,7 +104,7 @@ def _note(tree: Tree, resumed: bool) -> Note:
         happened = [item for item in happened if item != _telling.PICKED_UP]
     return Note(
         story,
-        happened=[item.text for item in happened],
+        happened=_telling.lines(happened, tree["left_out"]),
         plan=_plan(tree),
         next=_next(tree),
         so_far=[*tree["so_far"], *_standing(tree)],
@@ -138,7 +138,7 @@ def _story(tree: Tree, told: list[Item]) -> tuple[str, list[Item]]:
         return planned, told
     if "\n" not in together and len(together) <= _TOGETHER:
         return together, []
-    return sentence(_capital(_telling.brief(told) or "Claude went on")), told
+    return sentence(_capital(_telling.brief(told, tree["left_out"]) or "Claude went on")), told
 
 
 def _begun(tree: Tree) -> str:
@@ -212,7 +212,7 @@ def _dollars(amount: float) -> str:
 def _line(tree: Tree) -> str:
     at = tree["at"]
     told = _telling.items(tree)
-    clauses = _telling.brief(told)
+    clauses = _telling.brief(told, tree["left_out"])
     if at == "begin":
         return "the session began"
     if at == "pause" and tree["deferred"] is not None:
@@ -240,11 +240,11 @@ def _planned(tree: Tree) -> str:
     if done == len(plan):
         many = f"All {len(plan)} tasks are" if len(plan) > 1 else "The only task is"
         return f"{many} done."
-    many = some(len(plan), "task")
     if done:
-        counted_ = f"{done} of {many} {'is' if done == 1 else 'are'} done."
+        counted_ = f"{done} of {len(plan)} tasks {'is' if done == 1 else 'are'} done."
     else:
-        counted_ = f"Of {many} none is done yet."
+        none = f"None of {len(plan)} tasks is" if len(plan) > 1 else "The only task is not"
+        counted_ = f"{none} done yet."
     now = _now(tree)
     if not now:
         return counted_

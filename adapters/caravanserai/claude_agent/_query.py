@@ -134,6 +134,7 @@ class _Job:
         # Subagents in the background; their end wakes the session for one more turn.
         self._beside: set[str] = set()
         self._ended: ResultMessage | None = None
+        self._paused: ResultMessage | None = None
 
     def begin(self) -> ResultMessage | None:
         """Find out where the run stands; returns what is known where there is nothing to do.
@@ -171,7 +172,8 @@ class _Job:
         if paused:
             if run._journal.turns.do(lambda: bool(questions.fresh(run._journal).open)):
                 return _sdk.result_of(known["result"])
-            self._continues, self._cut_off = not forked, False
+            self._continues = known["deferred"] is not None and not forked
+            self._cut_off = False
         self._tree["prompt"], self._tree["result"] = self._prompt, None
         return None
 
@@ -273,14 +275,18 @@ class _Job:
             return
         # A deferred call that is replayed first is a turn of its own.
         asked = recorder.submitted or self._continues or message.is_error
-        paused = message.stop_reason == _sdk.DEFERRED
-        last = asked and not paused and not message.is_error and not self._beside
-        await recorder.turn_ended(message, last=last and recorder.reason is None)
+        if message.stop_reason == _sdk.DEFERRED:
+            # A subagent in the background that ends later wakes the session, and the run waits.
+            self._paused = message
+        paused = self._paused
+        last = asked and paused is None and not message.is_error and not self._beside
+        last = last and recorder.reason is None
+        await recorder.turn_ended(message, last=last, paused=paused)
         if recorder.reason is not None:
             return
         if last:
             self._ended = message
-        if asked or paused:
+        if asked or paused is not None:
             over.set()
 
 

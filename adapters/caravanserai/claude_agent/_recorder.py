@@ -81,6 +81,8 @@ class Recorder:
         self._transcripts = transcripts
         self._follows = follows
         self._resumed = resumed
+        self._told: set[str] = set()  # ids of calls that an event told of
+        self._sent: list[tuple[str, str]] = []  # subagents that are about to begin: type and task
         self._begun: dict[str, tuple[str, Mapping[str, Any], str | None]] = {}
         # Ids of the calls of a batch whose results the transcript does not have yet.
         self._batches: list[set[str]] = []
@@ -174,7 +176,10 @@ class Recorder:
             await self._note({"what": "resumed", "text": _facts.text(said)})
         elif said == _sdk.CONTINUES:
             await self._note({"what": "continued"})
-        elif not said.startswith(_sdk.NOTIFIED):
+        elif said.startswith(_sdk.NOTIFIED):
+            # A call that waited for a person is dropped with it (2.1.332).
+            await self._note({"what": "woken"})
+        else:
             self.submitted = True
             await self._note({"what": "prompt", "text": _facts.text(said)})
         self.calls.waits = None
@@ -185,6 +190,10 @@ class Recorder:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
         arguments, agent = _arguments(given), given.get("agent_id")
         self._begun[id_] = (tool, arguments, agent)
+        self._told.add(id_)
+        if tool == "Agent":
+            task = arguments.get("description") or arguments.get("prompt") or ""
+            self._sent.append((str(arguments.get("subagent_type") or ""), _facts.text(task, 300)))
         # It is durable with the record of the core that follows, and not without it.
         fact = {"what": "begins", "id": id_, "tool": tool, "call": digest_of(tool, arguments)}
         await self._note(fact)
@@ -281,7 +290,15 @@ class Recorder:
     async def _after_batch(self, given: Mapping[str, Any]) -> None:
         if given.get("agent_id"):
             return  # what a subagent did is part of the batch of its own call
-        ids = {str(call["tool_use_id"]) for call in given.get("tool_calls") or ()}
+        calls = {str(call["tool_use_id"]): call for call in given.get("tool_calls") or ()}
+        for id_ in calls.keys() - self._told:
+            # One that the tool did not accept: no other event tells of it (2.1.332).
+            call = calls[id_]
+            text = _text_of(call.get("tool_response")) or ""
+            tool, arguments = str(call.get("tool_name")), _arguments(call)
+            await self._note(_facts.tool_fact(tool, arguments, result=text, failed=True, id=id_))
+        self._told -= calls.keys()
+        ids = set(calls)
         if ids:
             self._batches.append(ids)
             await self._write_batches()
@@ -291,8 +308,13 @@ class Recorder:
         await self._note({**fact, "text": _facts.text(given.get("task_subject", ""), 300)})
 
     async def _agent_begins(self, given: Mapping[str, Any]) -> None:
-        fact = {"what": "agent begun", "id": str(given["agent_id"])}
-        await self._note({**fact, "type": str(given.get("agent_type") or "")})
+        type_ = str(given.get("agent_type") or "")
+        fact = {"what": "agent begun", "id": str(given["agent_id"]), "type": type_}
+        sent = next((one for one in self._sent if one[0] in ("", type_)), None)
+        if sent is not None:
+            self._sent.remove(sent)
+            fact["task"] = sent[1]
+        await self._note(fact)
 
     async def _agent_ends(self, given: Mapping[str, Any]) -> None:
         # A compaction ends with an event of this kind, too, of an agent without a type (2.1.332).
@@ -302,7 +324,7 @@ class Recorder:
             await self._note({**fact, "type": str(given["agent_type"])})
 
     async def _after_compaction(self, given: Mapping[str, Any]) -> None:
-        summary = _facts.text(given.get("compact_summary") or "")
+        summary = _facts.text(_entries.summary_of(given.get("compact_summary") or ""))
         fact = {"what": "compacted", "trigger": str(given.get("trigger") or ""), "summary": summary}
         await self._note(fact)
         self._shortened = True
@@ -333,6 +355,8 @@ class Recorder:
             await self._write_batches()
             if self._shortened:
                 self._shortened = False
+                if sizes := _entries.sizes(entries):
+                    await self._note({"what": "sizes", **sizes})
                 await self.waypoint("compaction")
             if self._pauses and self.calls.waits in {
                 call.get("id") for call in _entries.calls(entries)
@@ -398,17 +422,17 @@ class Recorder:
             cli, model = data.get("claude_code_version"), data.get("model")
             if (cli, model) != (known["cli"], known["model"]):
                 await self._note({"what": "session", "cli": cli, "model": model})
-        elif message.subtype == "compact_boundary":
-            told = data.get("compact_metadata") or {}
-            sizes = {"before": told.get("pre_tokens"), "after": told.get("post_tokens")}
-            if self.tree["compacted"] is not None:
-                self.tree["compacted"].update(sizes)
-            for fact in self.tree["did"]:
-                if fact["what"] == "compacted":
-                    fact.update(sizes)
 
-    async def turn_ended(self, message: ResultMessage, *, last: bool) -> None:
-        """Write the waypoint at the end of a turn; `last`: of the run.
+    async def turn_ended(
+        self, message: ResultMessage, *, last: bool = False, paused: ResultMessage | None = None
+    ) -> None:
+        """Write the waypoint at the end of a turn.
+
+        Args:
+            message: its result.
+            last: the run ends with it.
+            paused: the result that told that the session waits for a person, this or an earlier
+                one; None: it does not.
 
         Raises:
             CaravanseraiError: it could not be written.
@@ -420,13 +444,8 @@ class Recorder:
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
         if message.stop_reason != _sdk.DEFERRED and not message.is_error:
             _facts.turn_over(self.tree)
-        if message.stop_reason == _sdk.DEFERRED:
-            deferred = message.deferred_tool_use
-            if deferred is not None and self.tree["deferred"] is None:
-                told = arguments_text(deferred.input)
-                fact = {"what": "deferred", "id": deferred.id, "tool": deferred.name}
-                await self._note({**fact, "arguments": told})
-            self.tree["result"] = _sdk.result_tree(message)
+        if paused is not None:
+            self.tree["result"] = _sdk.result_tree(paused)
             await self.waypoint("pause")
         elif last:
             self.tree["result"] = _sdk.result_tree(message)
@@ -462,6 +481,8 @@ class Recorder:
         if at in ("pause", "turn", "end"):
             self._batches.clear()
             self._seen.clear()
+            self._told.clear()
+            self._sent.clear()
         number = self._run.waypoint = await saving
         tree["so_far"] = _notes.so_far(tree["so_far"], number, line)
 

@@ -158,8 +158,8 @@ def make_ready(
     recorder = Recorder(run, options, tree, kept, follows=follows, resumed=resumed)
     local = None
     if old is not None:
-        outside = _outside(tree, given)
-        _processes.end(run.run_id, old, lambda: _local.is_running(old, given, outside))
+        commands = _outside(tree, given)
+        _processes.end(run.run_id, old, lambda: _local.is_running(old, given, commands))
         local = _local.take_over(run.run_id, old, given, kept)
     more: dict[str, Any]
     resumes, rebuilt = True, False
@@ -181,8 +181,9 @@ def make_ready(
             more |= {"resume": parent["id"], "fork_session": True}
         else:
             resumes, rebuilt = False, bool(tree["turns"])
-    running = dict(tree["running"])
-    run._journal.turns.do(lambda: recorder.calls.close(running, kept.answered))
+    # What ran in our own process ended with it, whatever the CLI wrote since.
+    outside = {id_: tree["running"][id_] for id_ in _outside(tree, given)}
+    run._journal.turns.do(lambda: recorder.calls.close(outside, kept.answered))
     _facts.cut_off(tree)
     if deferred is not None and old is not None:
         main = kept.read(Key(old))

@@ -23,6 +23,7 @@ __all__ = [
     "brief",
     "called",
     "items",
+    "lines",
     "path",
     "said",
     "shortened_to",
@@ -100,20 +101,27 @@ def items(tree: Tree) -> list[Item]:
             found.append(None)
     for kind, (at, facts) in together.items():
         found[at] = _folded(kind, facts, tree)
-    told = [item for item in found if item is not None]
-    hidden = len(told) - _MOST + tree["left_out"]
-    if len(told) > _MOST or tree["left_out"]:
-        told = [*told[:_MOST], Item(f"And {some(max(hidden, 1), 'more thing')}.")]
-    return told
+    return [item for item in found if item is not None]
 
 
-def brief(told: Sequence[Item]) -> str:
-    """Tell what happened in one clause, "" where nothing did."""
+def lines(told: Sequence[Item], left_out: int) -> list[str]:
+    """Return what happened, an item each; of many the first, and how many more there are.
+
+    Args:
+        told: what is known of it.
+        left_out: how many facts more there were.
+    """
+    hidden = max(0, len(told) - _MOST) + left_out
+    shown = [item.text for item in told[:_MOST]]
+    return [*shown, f"And {some(hidden, 'more thing')}."] if hidden else shown
+
+
+def brief(told: Sequence[Item], left_out: int) -> str:
+    """Tell what happened in one clause, "" where nothing did; see `lines`."""
     clauses = [item.brief for item in told if item.brief]
-    hidden = len(clauses) - _BRIEF
-    if hidden > 0:
-        clauses = [*clauses[:_BRIEF], f"{hidden} more"]
-    return listed(clauses)
+    hidden = max(0, len(clauses) - _BRIEF) + left_out
+    shown = clauses[:_BRIEF]
+    return listed([*shown, f"{hidden} more"] if hidden else shown)
 
 
 def _kind(fact: Fact) -> str:
@@ -244,10 +252,8 @@ def _took(fact: Fact) -> str:
 def _refused(fact: Fact) -> Item:
     name = called(fact["tool"], fact["arguments"])
     if fact.get("known"):
-        text = (
-            f"{name} was not made again: it had ended before the crash, and Claude was given its "
-            "recorded result."
-        )
+        given = "it had ended, and Claude was given its recorded result"
+        text = f"{name} was not made again: {given}."
         return Item(text, f"{name} was not made again")
     reason = str(fact.get("reason") or "").strip()
     clause = f"{name} was **not run**"
