@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "Message", "Role", "ToolCall", "Transcript", "find", "unanswered"]
 
 GROUP = "caravanserai.transcripts"
-"""The group of entry points; each is a function of a raw state that returns a Transcript."""
+"""The group of entry points; each is a function of a raw state that returns a Transcript.
+
+One whose states hold no copy of the conversation has an attribute `entries`, the name of the
+journal's entries that do, and takes the raw data of these as a second argument. `conversation.read`
+hands each what it needs.
+"""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 

@@ -224,7 +224,8 @@ class ScriptedAnthropic:
         if dangling:
             told: Item = {"status": 400, "say": f"`tool_use` without `tool_result`: {dangling}"}
         elif is_summary(body):
-            told, line["summary"] = {"say": SUMMARY.format(self.summary)}, True
+            told = {"say": SUMMARY.format(self.summary), "summary": True}
+            line["summary"] = True
         elif isinstance(self.script, list):
             told = by_rules(self.script, asked)
         else:
@@ -237,6 +238,17 @@ class ScriptedAnthropic:
                 with self.log.open("a") as file:
                     file.write(json.dumps(line) + "\n")
         return told
+
+    def middle(self, told: Item, gone: Callable[[], bool]) -> None:
+        """Wait in the middle of a text.
+
+        Args:
+            told: what is said.
+            gone: says whether nobody listens any more.
+        """
+        wait = time.monotonic() + told.get("mid", 0)
+        while time.monotonic() < wait and not gone():
+            time.sleep(0.01)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         outer = self
@@ -283,9 +295,7 @@ class ScriptedAnthropic:
                 self.close_connection = True
                 for event in events(body, raw, told):
                     if event is None:
-                        wait = time.monotonic() + told.get("mid", 0)
-                        while time.monotonic() < wait and not self._gone():
-                            time.sleep(0.01)
+                        outer.middle(told, self._gone)
                         continue
                     if self._gone():
                         return
@@ -319,10 +329,11 @@ def events(body: Item, raw: bytes, told: Item) -> Iterator[Item | None]:
         block: Item = {"type": "text", "text": ""}
         yield {"type": "content_block_start", "index": index, "content_block": block}
         half = len(text) // 2
-        for part in (text[:half], text[half:]):
+        for number, part in enumerate((text[:half], text[half:])):
             delta = {"type": "text_delta", "text": part}
             yield {"type": "content_block_delta", "index": index, "delta": delta}
-            yield None
+            if number == 0:
+                yield None
         yield {"type": "content_block_stop", "index": index}
         index += 1
     calls = told.get("call") or []

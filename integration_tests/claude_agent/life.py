@@ -30,7 +30,7 @@ PATIENCE = 100.0
 """Seconds after which a start that goes on is taken for one that hangs."""
 
 
-class Server(ScriptedAnthropic):  # type: ignore[misc,valid-type]
+class Server(ScriptedAnthropic):  # type: ignore[misc]
     """The scripted model; tells of places: "request 2", "text 2" (half of its answer), "summary".
 
     Args:
@@ -243,6 +243,7 @@ def _works_in(process: psutil.Process, folder: str) -> bool:
     try:
         if "claude" not in process.name():
             return False
-        return process.environ().get("HOME", "").startswith(f"{folder}/")
+        home: str = process.environ().get("HOME", "")
+        return home.startswith(f"{folder}/")
     except psutil.Error:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from claude_agent_sdk import (
     query,
 )
 
-from caravanserai.claude_agent import WaypointClient, resumable_query, with_waypoints
+from caravanserai.claude_agent import WaypointClient, _local, resumable_query, with_waypoints
 from caravanserai_core.errors import CaravanseraiError, StoreFailed
 from caravanserai_core.stores import FileStore
 from integration_tests.claude_agent import apps, jobs, places
@@ -44,6 +45,16 @@ async def _second(options: dict[str, Any], found: dict[str, Any]) -> None:
             found["second"] = "connected"
     except CaravanseraiError as error:
         found["second"] = f"{type(error).__name__}: {error}"
+    code = (
+        "import sys\n"
+        "from caravanserai.claude_agent import with_waypoints\n"
+        "with_waypoints(run_id=sys.argv[1])\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, options["run_id"]), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await other.communicate()
+    found["other process"] = errors.decode().strip().splitlines()[-1:]
 
 
 async def _with(options: dict[str, Any], given: Any, found: dict[str, Any]) -> None:
@@ -88,6 +99,19 @@ def _fill_the_disk(place: str) -> None:
     FileStore.append = append  # type: ignore[method-assign]
 
 
+def _lose_the_file() -> None:
+    """Let the CLI's own file go at the moment at which it was found to be the newest."""
+    real = _local.take_over
+
+    def take_over(run_id: str, session: str, given: Any, kept: Any) -> Any:
+        found = real(run_id, session, given, kept)
+        for file in _local.config_folder(given).glob(f"projects/*/{session}.jsonl"):
+            file.unlink()
+        return found
+
+    _local.take_over = take_over
+
+
 async def _count(_given: Any, _id: str | None, _context: Any) -> dict[str, Any]:
     _begins[0] += 1
     return {}
@@ -102,9 +126,9 @@ def run(environment: dict[str, str], options: dict[str, Any]) -> int:
     Args:
         environment: of the process and of the CLI.
         options: those of `jobs.run`, and `way`: client, with or query; `says`: what is said, of a
-            client also [text, turn]; `second`: a second client is tried; `own`: the program has a
+            client also [text, turn]; `second`: a second client is tried, here and elsewhere; `own`: the program has a
             hook and a `can_use_tool` of its own; `full`: "begin 2", nothing can be written from
-            the second call of a tool on.
+            the second call of a tool on; `lost`: the CLI's own file is gone when it looks.
     """
     jobs.begin(environment, options)
     more = dict(options.get("sdk", {}))
@@ -115,6 +139,8 @@ def run(environment: dict[str, str], options: dict[str, Any]) -> int:
         # It is called before ours, in the order in which they are given.
         more["hooks"] = {"PreToolUse": [HookMatcher(hooks=[_count])]}
     found: dict[str, Any] = {"results": [], "error": None}
+    if options.get("lost"):
+        _lose_the_file()
     if "full" in options:
         _fill_the_disk(options["full"])
     way = {"client": _client, "with": _with, "query": _query}[options.get("way", "client")]

@@ -101,6 +101,37 @@ def test_a_session_that_gets_another_id_is_still_the_run(life: Start) -> None:
     assert "HEDGEHOG" not in str(one.server.bodies[-1]["messages"])
 
 
+@pytest.mark.parametrize("way", ["query", "client"])
+def test_a_session_that_the_cli_has_lost_is_built_anew(life: Start, way: str) -> None:
+    """anthropics/claude-code#12730: "No conversation found", and all of it was gone."""
+    one = job(life, THREE, way=way)
+    one.killed("begin 3")
+    first = load(one.run_id, store=one.store)["session"]["id"]
+
+    lost = one.ended(lost=True)
+    last = one.finished() if way == "query" else None
+
+    assert lost["error"] is None
+    session = load(one.run_id, store=one.store)["session"]["id"]
+    assert session != first
+    assert "is built from what is recorded" in (one.folder / "out.txt").read_text() or last
+    told = [text for body in one.server.bodies for text in said(body) if "<earlier-conv" in text]
+    assert "Charge them." in told[0]
+    assert one.outside()["begin 1"] == 1, "what had ended is not done again"
+    notes = "".join(path.read_text() for path in one.folder.rglob("waypoint-*.md"))
+    assert "could not be opened" in notes
+
+
+def said(body: dict[str, object]) -> list[str]:
+    messages: list[dict[str, object]] = body["messages"]  # type: ignore[assignment]
+    found = []
+    for message in messages:
+        content = message["content"]
+        for block in content if isinstance(content, list) else []:
+            found.append(str(block.get("text", "")))
+    return found
+
+
 def test_the_program_has_one_id_of_its_own(life: Start) -> None:
     """anthropics/claude-agent-sdk-python#338: no second id has to be kept beside one's own."""
     one = job(life, [{"say": "It is done."}], way="client")

@@ -78,7 +78,7 @@ def test_each_turn_has_its_waypoint_with_its_cost(life: Start) -> None:
     totals = [result["total_cost_usd"] for result in found["results"]]
     turns = [point for point in history(one.run_id, store=one.store) if point.meta["at"] == "turn"]
     costs = [load(one.run_id, point.number, store=one.store)["cost"] for point in turns]
-    assert [cost["total"] for cost in costs] == totals
+    assert [cost["total"] for cost in costs] == pytest.approx(totals)
     assert costs[1]["turn"] == pytest.approx(totals[1] - totals[0])
     assert [run.status for run in list_runs(store=one.store)] == ["stopped"]
 
@@ -100,6 +100,7 @@ def test_a_second_client_is_refused(life: Start, tmp_path: Path) -> None:
     found = one.ended(says=["Charge ALPHA."], second=True)
 
     assert found["second"].startswith("RunBusy"), found["second"]
+    assert "RunBusy" in found["other process"][0], found["other process"]
     # In the next process it is free again.
     assert one.ended(says=["Now BETA."])["error"] is None
 

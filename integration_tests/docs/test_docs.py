@@ -50,7 +50,7 @@ def run_python(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
 SNIPPETS = [
     source
     for source in blocks(README + GUIDE + GUARANTEES, "python")
-    if not re.search(r"caravanserai\.(openai_agents|crewai)", source)
+    if not re.search(r"caravanserai\.(openai_agents|crewai|claude_agent)", source)
 ]
 
 

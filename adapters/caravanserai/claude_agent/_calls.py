@@ -18,7 +18,7 @@ from caravanserai_core.pending import after_stop
 from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import redact
 from caravanserai_core.stepping import Flight, Step, token_slug
-from caravanserai_core.words import arguments_text, call_text, value_text
+from caravanserai_core.words import arguments_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._options import Options
     from caravanserai_core.journal import Journal
     from caravanserai_core.ledger import Effect
+
+_BEGIN: Final = 55
+"""Characters of a long argument that are shown in a line."""
 
 _ROOM: Final = 100
 """Most characters of arguments that notes show."""
@@ -55,10 +58,12 @@ class Refused(NamedTuple):
     Attributes:
         reason: what the model is told.
         by_person: a person decided it.
+        taken: id of the question whose answer says that the call happened, or "".
     """
 
     reason: str
     by_person: bool = False
+    taken: str = ""
 
 
 class Given(NamedTuple):
@@ -230,7 +235,7 @@ class Calls:
             )
             name = (tool, questions.digest_of([digest, before + 1], "a call"))
         token = f"{token_slug(self._journal.run_id)}/{name[1][:16]}"
-        return Step(name, digest, arguments_text(given, _ROOM), token=token)
+        return Step(name, digest, shown(given, _ROOM), token=token)
 
     # ------------------------------------------------------------------ what people say
 
@@ -259,6 +264,7 @@ class Calls:
                     "Not run again: this very call happened before the session was cut off."
                     f"{told} Take it as done and go on.",
                     by_person=True,
+                    taken=found.id,
                 )
             return Go(approved=self._options.approved_by_people(tool))
         if policy == "rerun":
@@ -283,7 +289,7 @@ class Calls:
             options=[True, False],
             key=["approval", *flight.step.name, self._journal.ledger.passes],
             payload={"tool": tool, "arguments": dict(given)},
-            shown=f"Claude asks to run {call_text(tool, given).strip('`')}",
+            shown=_asked(tool, given),
             how="Approve or reject it, then start the program again with the same `run_id`.",
         )
         found = questions.find(self._journal, question)
@@ -317,6 +323,27 @@ class Calls:
         self.waits = id_
         self._journal.renew_live()
         return Deferred(found.id)
+
+
+def shown(given: Mapping[str, Any], room: int | None = None) -> str:
+    """Show the arguments of a call in one line: of long ones how they begin."""
+    begun = {
+        name: f"{value[:_BEGIN]}…" if isinstance(value, str) and len(value) > _BEGIN else value
+        for name, value in given.items()
+    }
+    return arguments_text(begun, room)
+
+
+def _asked(tool: str, given: Mapping[str, Any]) -> str:
+    """Return what a person is asked who has to approve a call: all of it, as far as it goes."""
+    long_ = [value for value in given.values() if isinstance(value, str) and len(value) > _BEGIN]
+    if not long_:
+        return f"Claude asks to run {tool}({arguments_text(given)})"
+    lines = [
+        f"{name}: {value if isinstance(value, str) else value_text(value).strip('`')}"
+        for name, value in given.items()
+    ]
+    return "\n".join([f"Claude asks to run {tool} with", *lines])
 
 
 def digest_of(tool: str, given: Mapping[str, Any]) -> str:

@@ -97,7 +97,6 @@ class WaypointClient(ClaudeSDKClient):
             self._leaving = entering.pop_all()
 
     async def _connect(self, talk: Conversation, prompt: Any, escaping: list[Any]) -> None:
-        self._talk = talk
         for lost in (False, True):
             ready = await wait_for(in_thread(lambda: talk.make_ready(follows=True, lost=lost)))  # noqa: B023
             ready.recorder.escaping = escaping
@@ -108,6 +107,7 @@ class WaypointClient(ClaudeSDKClient):
                 if lost or _sdk.LOST not in str(error):
                     raise
             else:
+                self._talk = talk  # where it fails, the SDK disconnects
                 return
 
     async def query(
@@ -122,13 +122,15 @@ class WaypointClient(ClaudeSDKClient):
         Args:
             prompt: as in the SDK.
             session_id: likewise.
-            turn: an id of the message. One whose turn came to its end before is not sent again;
-                its result is received again.
+            turn: an id of the message. One whose turn came to its end before is not sent again,
+                its result is received again; nor is one that a person's answer lets go on.
         """
         talk = self._connected()
         if turn is not None:
             if type(turn) is not str or not turn:
                 raise UsageError("turn= is the id of a message, a string")
+            if turn == talk.turn:
+                return  # it is worked on: a call of it had waited for a person
             known = talk.result_of(turn)
             if known is not None:
                 self._replayed.append(known)

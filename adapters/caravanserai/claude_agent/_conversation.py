@@ -74,6 +74,8 @@ class Conversation:
             cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])
             cut_off = cut_off and bool(tree["turns"])
             deferred = (known["deferred"] or {}).get("id")
+            if deferred is not None and known["at"] == "pause":
+                self.turn = known.get("turn")  # the session goes on with it by itself
         tree["prompt"], tree["result"] = None, None
         ready = make_ready(
             run,
@@ -103,12 +105,13 @@ class Conversation:
     async def turn_ended(self, message: ResultMessage) -> None:
         """Write the waypoint at the end of a turn."""
         turn, self.turn = self.turn, None
-        if turn is not None and not message.is_error and message.stop_reason != _sdk.DEFERRED:
+        paused = message if message.stop_reason == _sdk.DEFERRED else None
+        self.recorder.tree["turn"] = turn if paused is not None else None
+        if turn is not None and not message.is_error and paused is None:
             turns = self.recorder.tree.setdefault("results", {})
             turns[turn] = _sdk.result_tree(message)
             for oldest in list(turns)[:-_TURNS]:
                 del turns[oldest]
-        paused = message if message.stop_reason == _sdk.DEFERRED else None
         await self.recorder.turn_ended(message, paused=paused)
 
     def result_of(self, turn: str) -> ResultMessage | None:

@@ -65,7 +65,7 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "dropped": {},
         "files": [],
         "shell": False,
-        "cost": {"total": 0.0, "turn": 0.0},
+        "cost": {"counted": 0.0, "total": 0.0, "turn": 0.0},
         "git": None,
         "deferred": None,
         "compacted": None,
@@ -185,9 +185,9 @@ def _not_made(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["running"].pop(fact.get("id"), None)
-    if "whole" in fact:
+    if "whole" in fact and not fact.get("beside"):
         # Until the transcript has it.
-        told = {name: fact[name] for name in ("tool", "call", "whole")}
+        told = {name: fact[name] for name in ("tool", "call", "whole", "agent") if name in fact}
         tree["dropped" if fact.get("dropped") else "fresh"][fact["id"]] = told
     agent = tree["agents"].get(fact.get("agent"))
     if agent is not None:
@@ -244,7 +244,7 @@ def _agent(tree: Tree, fact: Mapping[str, Any]) -> None:
     known = tree["agents"].setdefault(
         fact["id"], {"type": "", "task": "", "tools": 0, "newest": None, "said": None}
     )
-    for name in ("type", "task", "said"):
+    for name in ("type", "task", "said", "beside"):
         if fact.get(name):
             known[name] = fact[name]
     known["state"] = "ended" if fact["what"] == "agent ended" else "at work"
@@ -260,10 +260,30 @@ def cut_off(tree: Tree) -> None:
 
 def turn_over(tree: Tree) -> None:
     """Note that a turn came to its end: what was cut off before it is of no account any more."""
-    tree["fresh"], tree["dropped"] = {}, {}
-    for agent in tree["agents"].values():
+    agents = tree["agents"]
+    at_work = {id_ for id_, agent in agents.items() if agent["state"] == "at work"}
+    tree["fresh"] = {
+        id_: told for id_, told in tree["fresh"].items() if told.get("agent") in at_work
+    }
+    tree["dropped"] = {}
+    for agent in agents.values():
         if agent["state"] == "cut off":
             agent["state"] = "lost"
+        if agent["state"] == "ended":
+            agent["told"] = True
+
+
+def unknown_agents(tree: Tree) -> list[str]:
+    """Return the subagents of which the model may not know what they did.
+
+    Those that were cut off, and those in the background whose end may not have been told.
+    """
+    return [
+        id_
+        for id_, agent in tree["agents"].items()
+        if agent["state"] == "cut off"
+        or (agent["state"] == "ended" and agent.get("beside") and not agent.get("told"))
+    ]
 
 
 def _compacted(tree: Tree, fact: Mapping[str, Any]) -> None:
@@ -281,14 +301,16 @@ def _sizes(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 def _cost(tree: Tree, fact: Mapping[str, Any]) -> None:
     # The CLI counts over the whole session, also when it is resumed or forked (2.1.332).
-    total = float(fact["total"])
-    before = tree["cost"]["total"]
-    turn = total - before if total >= before else total
-    tree["cost"] = {"total": total, "turn": round(turn, 6)}
+    # One that was killed did not write down what it had counted, and begins from 0 again.
+    now, known = float(fact["total"]), tree["cost"]
+    turn = now - known["counted"] if now >= known["counted"] else now
+    total = round(known["total"] + turn, 6)
+    tree["cost"] = {"counted": now, "total": total, "turn": round(turn, 6)}
 
 
 def _deferred(tree: Tree, fact: Mapping[str, Any]) -> None:
-    tree["deferred"] = {name: fact[name] for name in ("id", "tool", "arguments")}
+    names = ("id", "tool", "arguments", "question")
+    tree["deferred"] = {name: fact[name] for name in names if name in fact}
 
 
 _CHANGES: Final = {

@@ -20,11 +20,15 @@ def anchor(folder: str | None) -> dict[str, Any] | None:
         `{"commit": "…", "dirty": True}`; the commit is None in a repository without one, `dirty`
         where that could not be found out in time.
     """
-    commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    if commit is None and _git(folder, "rev-parse", "--git-dir") is None:
-        return None
-    status = _git(folder, "status", "--porcelain", "--ignore-submodules=dirty")
-    return {"commit": commit or None, "dirty": None if status is None else bool(status)}
+    status = _git(folder, "status", "--porcelain=v2", "--branch", "--ignore-submodules=dirty")
+    if status is None:
+        # No repository, or one that is too large to be looked through.
+        commit = _git(folder, "rev-parse", "--verify", "HEAD")
+        return None if commit is None else {"commit": commit, "dirty": None}
+    heads = [line.split() for line in status.splitlines() if line.startswith("# branch.oid")]
+    commit = heads[0][-1] if heads else ""
+    changed = any(not line.startswith("#") for line in status.splitlines())
+    return {"commit": None if commit in ("", "(initial)") else commit, "dirty": changed}
 
 
 def _git(folder: str | None, *words: str) -> str | None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,10 +117,23 @@ def _files(session: str, config: Path) -> Iterator[tuple[Path, Path | None]]:
     """
     name = f"{session}.jsonl"
     for folder in Path(tempfile.gettempdir()).glob(_LEFT):
+        if not _is_ours(folder):
+            continue
         for file in folder.glob(f"projects/*/{name}"):
             yield file, folder
     for file in config.glob(f"projects/*/{name}"):
         yield file, None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Say whether a folder is one that this user made: others write to the same place."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and (
+        not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    )
 
 
 def _read(file: Path) -> list[Entry]:

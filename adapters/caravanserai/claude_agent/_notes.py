@@ -49,7 +49,7 @@ _COMMIT: Final = 7
 
 _CENT: Final = 0.01
 
-_LINE: Final = re.compile(r"waypoints? (?P<first>\d+)(?: to \d+)?: (?P<told>.*)", re.DOTALL)
+_LINE: Final = re.compile(r"waypoints? (?P<first>\d+)(?: (?:to|and) \d+)?: (?P<told>.*)", re.DOTALL)
 """A line of "So far", as `so_far` makes it."""
 _CLAUSE: Final = re.compile(
     r"""(?:(?P<ticks>`+).+?(?P=ticks)(?!`)|"[^"]*"|(?!;[ ]).)+""", re.DOTALL
@@ -80,7 +80,8 @@ def so_far(lines: Sequence[str], number: int, line: str) -> list[str]:
         number: the waypoint's number.
         line: what it tells.
     """
-    found = [*lines, f"waypoint {number}: {sentence(line)}"] if line else list(lines)
+    told = sentence(line.replace(_telling.ITS_NOTE, f"`waypoint-{number}.md`"))
+    found = [*lines, f"waypoint {number}: {told}"] if line else list(lines)
     while len(found) > _SO_FAR:
         found[:2] = [_folded(found[0], found[1])]
     return found
@@ -359,10 +360,12 @@ def _with(tree: Tree) -> str:
 
 def _costs(tree: Tree) -> str:
     """Tell what is to be done after a crash."""
+    if tree.get("alone"):
+        return "It goes on where the SDK is given its id (`resume=`) and this store again."
     start = f"After a crash, start run {_run(tree)} again{_same(tree)}"
     if tree["at"] == "begin":
         return f"{start}."
-    return f"{start}: the session goes on, and what is done is not done again."
+    return f"{start}: the session goes on, and Claude is told what is done and what is not certain."
 
 
 def _same(tree: Tree) -> str:
@@ -430,7 +433,9 @@ def _folded(first: str, second: str) -> str:
         left_out = True
     if left_out:
         clauses.insert(1, _GAP)
-    return f"waypoints {one['first']} to {two['first']}: {sentence('; '.join(clauses))}"
+    start, end = int(one["first"]), int(two["first"])
+    joint = "and" if end == start + 1 else "to"
+    return f"waypoints {start} {joint} {end}: {sentence('; '.join(clauses))}"
 
 
 def _clauses(told: str) -> list[str]:

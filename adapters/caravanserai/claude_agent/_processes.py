@@ -26,7 +26,7 @@ PATIENCE = 30.0
 _LOOK = 0.1
 """Seconds between two looks at whether it has come to its end."""
 
-_GRACE = 2.0
+_GRACE = 1.0
 """Seconds between asking a process to end and making it."""
 
 _NAMING = ("--resume", "--session-id")
@@ -86,15 +86,32 @@ def end(run_id: str, session: str, busy: Callable[[], bool], patience: float = P
     limit = time.monotonic() + patience
     alive = found
     while alive and waits and time.monotonic() < limit:
-        _, alive = psutil.wait_procs(alive, timeout=_LOOK)
+        alive = _wait(alive, _LOOK)
         waits = busy()
     for process in alive:
         _tell(process.terminate)
-    _, alive = psutil.wait_procs(alive, timeout=_GRACE)
+    alive = _wait(alive, _GRACE)
     for process in alive:
         _tell(process.kill)
-    psutil.wait_procs(alive, timeout=_GRACE)
+    _wait(alive, _GRACE)
     return len(found)
+
+
+def _wait(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return those that are still at work after some seconds; a zombie only waits to be buried."""
+    limit = time.monotonic() + seconds
+    while alive := [process for process in processes if _is_alive(process)]:
+        if time.monotonic() >= limit:
+            break
+        time.sleep(min(_LOOK, seconds) / 4)
+    return alive
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _begun(process: psutil.Process) -> str:

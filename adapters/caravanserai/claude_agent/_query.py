@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from claude_agent_sdk import ClaudeAgentOptions, ResultError, ResultMessage, query
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ResultError, ResultMessage, query
 from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
 
 from caravanserai.claude_agent import _facts, _sdk
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._recorder import Recorder
     from caravanserai.claude_agent._start import Ready
     from caravanserai_core.run import Run
+
+_log = logging.getLogger("caravanserai")
 
 _SILENCE: Final = 20.0
 """Seconds after which a session that should go on by itself is asked to."""
@@ -160,7 +163,7 @@ class _Job:
                 "again=True to begin anew."
             )
         if known["at"] == "end" and not self._other:
-            if not run._journal.turns.do(lambda: run._journal.outcome):
+            if run._journal.turns.do(lambda: run._journal.outcome).get("outcome") != "finished":
                 run.finish(known["result"])  # killed in front of this record
             return _sdk.result_of(known["result"])
         self._tree = standing(run, known, run.waypoint)
@@ -170,7 +173,7 @@ class _Job:
         paused = known["at"] == "pause" and not self._tree["did"]
         self._deferred = (known["deferred"] or {}).get("id")
         if paused:
-            if run._journal.turns.do(lambda: bool(questions.fresh(run._journal).open)):
+            if run._journal.turns.do(lambda: _waits(run, known)):
                 return _sdk.result_of(known["result"])
             self._continues = known["deferred"] is not None and not forked
             self._cut_off = False
@@ -226,7 +229,7 @@ class _Job:
         with collected() as recorder.escaping:
             messages = query(prompt=self._asked(recorder, alive, over), options=ready.given)
             try:
-                async for message in messages:
+                async for message in self._until_it_ends(messages):
                     if self._ended is not None:
                         # It was not the last one: a subagent in the background woke the session.
                         yield self._ended
@@ -248,6 +251,16 @@ class _Job:
                 await messages.aclose()  # type: ignore[attr-defined]
         if recorder.reason is not None:
             raise recorder.reason
+
+    async def _until_it_ends(self, messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
+        """Yield messages; what goes wrong when all is said and written down is no failure."""
+        try:
+            async for message in messages:
+                yield message
+        except ClaudeSDKError as error:
+            if self._ended is None:
+                raise
+            _log.info("run %s: behind its end: %s", one_line(self._run.run_id), error)
 
     async def _asked(
         self, recorder: Recorder, alive: asyncio.Event, over: asyncio.Event
@@ -281,13 +294,24 @@ class _Job:
         paused = self._paused
         last = asked and paused is None and not message.is_error and not self._beside
         last = last and recorder.reason is None
-        await recorder.turn_ended(message, last=last, paused=paused)
+        await recorder.turn_ended(message, last=last, paused=paused, over=asked)
         if recorder.reason is not None:
             return
         if last:
             self._ended = message
         if asked or paused is not None:
             over.set()
+
+
+def _waits(run: Run, known: Tree) -> bool:
+    """Say whether a session that stopped at a call waits for a person still."""
+    ledger = questions.fresh(run._journal)
+    if known["deferred"] is None:  # any answer is something to go on with
+        return bool(ledger.open) and not any(
+            one.state == "answered" for one in ledger.questions.values()
+        )
+    name = known["deferred"].get("question")
+    return any(name in (None, question.id) for question in ledger.open)
 
 
 def _is_over(message: Message) -> bool:

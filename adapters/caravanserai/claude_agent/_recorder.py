@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk
-from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of
+from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of, shown
+from caravanserai.claude_agent._events import (
+    answer,
+    arguments_of,
+    deny,
+    planned,
+    refused_fact,
+    seen_in,
+    text_of,
+)
+from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
 from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
-from caravanserai_core.words import arguments_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -90,6 +99,7 @@ class Recorder:
         self._ends_with: str | None = None
         self._shortened = False
         self._pauses = False
+        self._changed = True  # files may have, since the newest waypoint
         self.calls = Calls(run._journal, options)
         self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
         self.escaping: list[CaravanseraiError] = []
@@ -139,15 +149,15 @@ class Recorder:
             try:
                 if self.reason is None:
                     await self._in_session(given)
-                    answer = await hook(given)
+                    said = await hook(given)
                     if self.escaping:
                         self.leave(self.escaping[0])
                     if self.reason is None:
-                        return answer or {}
+                        return said or {}
             except CaravanseraiError as error:
                 self.leave(error)
             told = self._stopping()
-            return {**told, **_deny(told["stopReason"])} if name == "PreToolUse" else told
+            return {**told, **deny(told["stopReason"])} if name == "PreToolUse" else told
 
         return guarded
 
@@ -184,13 +194,14 @@ class Recorder:
             await self._note({"what": "prompt", "text": _facts.text(said)})
         self.calls.waits = None
         context, self.context = self.context, ""
-        return _told("UserPromptSubmit", additionalContext=context) if context else None
+        return answer("UserPromptSubmit", additionalContext=context) if context else None
 
     async def _before_tool(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
-        arguments, agent = _arguments(given), given.get("agent_id")
+        arguments, agent = arguments_of(given), given.get("agent_id")
         self._begun[id_] = (tool, arguments, agent)
         self._told.add(id_)
+        self._changed = self._changed or tool not in HARMLESS
         if tool == "Agent":
             task = arguments.get("description") or arguments.get("prompt") or ""
             self._sent.append((str(arguments.get("subagent_type") or ""), _facts.text(task, 300)))
@@ -202,30 +213,33 @@ class Recorder:
         )
         if isinstance(decision, Deferred):
             deferred = {"what": "deferred", "id": id_, "tool": tool}
-            await self._note({**deferred, "arguments": arguments_text(arguments)})
+            deferred["question"] = decision.question
+            await self._note({**deferred, "arguments": shown(arguments)})
             # Else the result tells of it; who starts the session themselves does not show us that.
             self._pauses = not self._follows
-            return _told(
+            return answer(
                 "PreToolUse",
                 permissionDecision="defer",
                 permissionDecisionReason=f"waits for a person, as {decision.question}",
             )
         if isinstance(decision, (Refused, Given)):
             self._begun.pop(id_, None)
-            refused = _refused(id_, tool, arguments, decision.reason, agent)
+            refused = refused_fact(id_, tool, arguments, decision.reason, agent)
             if isinstance(decision, Given):
                 refused["known"] = True
+            elif decision.taken:
+                refused["taken"] = decision.taken
             await self._note(refused)
             if id_ == self.replayed:
                 self._tell_dropped(tool, arguments, decision.reason)
-            return _deny(decision.reason)
-        return _told("PreToolUse", permissionDecision="allow") if decision.approved else None
+            return deny(decision.reason)
+        return answer("PreToolUse", permissionDecision="allow") if decision.approved else None
 
     async def _after_tool(self, given: Mapping[str, Any]) -> None:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
-        arguments, response = _arguments(given), given.get("tool_response")
-        more = _seen_in(response) if isinstance(response, Mapping) else {}
-        text = _text_of(response)
+        arguments, response = arguments_of(given), given.get("tool_response")
+        more = seen_in(response) if isinstance(response, Mapping) else {}
+        text = text_of(response)
         # All of it, for a start that finds no trace of it in the transcript.
         whole = (text or "")[:_WHOLE]
         await self._note(
@@ -248,14 +262,15 @@ class Recorder:
             self.calls.finished[Made(tool, digest_of(tool, arguments))] = whole
             self._tell_dropped(tool, arguments, whole)
         if tool in _PLANNING:
-            for fact in _planned(tool, arguments, response):
+            for fact in planned(tool, arguments, response):
                 await self._note(fact)
         if tool == "Agent" and isinstance(response, Mapping) and response.get("agentId"):
             told = {"id": response["agentId"], "type": str(arguments.get("subagent_type") or "")}
             task = _facts.text(arguments.get("description") or arguments.get("prompt") or "", 300)
             known = self.tree["agents"].get(told["id"], {})
             what = "agent ended" if known.get("state") == "ended" else "agent begun"
-            await self._note({"what": what, **told, "task": task})
+            beside = bool(response.get("isAsync"))
+            await self._note({"what": what, **told, "task": task, "beside": beside})
 
     def _tell_dropped(self, tool: str, given: Mapping[str, Any], result: str) -> None:
         """Let the model know what became of a call whose result it is not going to see.
@@ -263,7 +278,7 @@ class Recorder:
         Of a deferred call that was not alone in its answer the CLI drops the result (2.1.332).
         """
         self.context = (
-            f"The call {tool}({arguments_text(given)}) had to wait for a person, and was decided "
+            f"The call {tool}({shown(given)}) had to wait for a person, and was decided "
             f"now, though the conversation shows no result of it. Its result: {result}"
         )
 
@@ -274,7 +289,7 @@ class Recorder:
         await self._note(
             _facts.tool_fact(
                 tool,
-                _arguments(given),
+                arguments_of(given),
                 result=error,
                 failed=not paused,
                 ms=given.get("duration_ms"),
@@ -294,8 +309,8 @@ class Recorder:
         for id_ in calls.keys() - self._told:
             # One that the tool did not accept: no other event tells of it (2.1.332).
             call = calls[id_]
-            text = _text_of(call.get("tool_response")) or ""
-            tool, arguments = str(call.get("tool_name")), _arguments(call)
+            text = text_of(call.get("tool_response")) or ""
+            tool, arguments = str(call.get("tool_name")), arguments_of(call)
             await self._note(_facts.tool_fact(tool, arguments, result=text, failed=True, id=id_))
         self._told -= calls.keys()
         ids = set(calls)
@@ -383,7 +398,7 @@ class Recorder:
                 continue
             tool, arguments, agent = begun
             if result.failed:
-                fact = _refused(result.id, tool, arguments, result.text, agent)
+                fact = refused_fact(result.id, tool, arguments, result.text, agent)
             else:
                 fact = _facts.tool_fact(
                     tool, arguments, result=result.text, agent=agent, id=result.id
@@ -424,7 +439,12 @@ class Recorder:
                 await self._note({"what": "session", "cli": cli, "model": model})
 
     async def turn_ended(
-        self, message: ResultMessage, *, last: bool = False, paused: ResultMessage | None = None
+        self,
+        message: ResultMessage,
+        *,
+        last: bool = False,
+        paused: ResultMessage | None = None,
+        over: bool = True,
     ) -> None:
         """Write the waypoint at the end of a turn.
 
@@ -433,6 +453,7 @@ class Recorder:
             last: the run ends with it.
             paused: the result that told that the session waits for a person, this or an earlier
                 one; None: it does not.
+            over: the turn is what was asked, and none that the CLI tidied up with.
 
         Raises:
             CaravanseraiError: it could not be written.
@@ -442,7 +463,7 @@ class Recorder:
         if message.is_error:
             told = message.result or "; ".join(message.errors or []) or message.subtype
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
-        if message.stop_reason != _sdk.DEFERRED and not message.is_error:
+        if over and paused is None and not message.is_error:
             _facts.turn_over(self.tree)
         if paused is not None:
             self.tree["result"] = _sdk.result_tree(paused)
@@ -464,7 +485,10 @@ class Recorder:
             anchor: the entry of the transcript that it stands at; "" for the newest.
         """
         tree = self.tree
-        git = await wait_for(in_thread(lambda: _git.anchor(tree["session"]["cwd"])))
+        git = tree["git"]
+        if self._changed:
+            self._changed = False
+            git = await wait_for(in_thread(lambda: _git.anchor(tree["session"]["cwd"])))
         session = tree["session"]
         newest = session["last"]
         tree["at"], tree["git"] = at, git
@@ -485,82 +509,3 @@ class Recorder:
             self._sent.clear()
         number = self._run.waypoint = await saving
         tree["so_far"] = _notes.so_far(tree["so_far"], number, line)
-
-
-def _told(event: str, **fields: Any) -> dict[str, Any]:
-    return {"hookSpecificOutput": {"hookEventName": event, **fields}}
-
-
-def _deny(reason: str) -> dict[str, Any]:
-    return _told("PreToolUse", permissionDecision="deny", permissionDecisionReason=reason)
-
-
-def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    found = given.get("tool_input")
-    return dict(found) if isinstance(found, Mapping) else {"input": found}
-
-
-def _refused(id_: str, tool: str, given: Mapping[str, Any], reason: str, agent: str | None) -> Fact:
-    fact: Fact = {"what": "refused", "id": id_, "tool": tool, "arguments": arguments_text(given)}
-    return {**fact, "reason": _facts.text(reason, 300)} | ({"agent": agent} if agent else {})
-
-
-def _text_of(response: Any) -> str | None:
-    """Return what a tool gave, as text; its form differs from tool to tool."""
-    if isinstance(response, (str, list)):
-        return _entries.text_of(response)
-    if not isinstance(response, Mapping):
-        return None
-    if isinstance(response.get("stdout"), str):
-        parts = [response["stdout"], str(response.get("stderr") or "")]
-        return "\n".join(part.strip("\n") for part in parts if part.strip())
-    if "content" in response and not response.get("filePath"):
-        return _entries.text_of(response["content"])
-    return None
-
-
-def _seen_in(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a built-in tool tells beside its text."""
-    told: dict[str, Any] = {}
-    patch = response.get("structuredPatch")
-    if isinstance(patch, list):
-        lines = [
-            str(line)
-            for hunk in patch
-            if isinstance(hunk, Mapping)
-            for line in hunk.get("lines") or ()
-        ]
-        told["added"] = sum(line.startswith("+") for line in lines)
-        told["removed"] = sum(line.startswith("-") for line in lines)
-    if response.get("type") in ("create", "update"):
-        told["made"] = response["type"]
-        if response["type"] == "create" and isinstance(response.get("content"), str):
-            told["added"], told["removed"] = len(response["content"].splitlines()), 0
-    if response.get("isAsync"):
-        told["beside"] = True
-    if response.get("agentId"):
-        told["of"] = str(response["agentId"])
-    return told
-
-
-def _planned(tool: str, given: Mapping[str, Any], response: Any) -> list[Fact]:
-    """Return how a call of a planning tool changed the plan."""
-    if tool == "TodoWrite":
-        items = [
-            {"text": _facts.text(one.get("content", ""), 300), "status": str(one.get("status"))}
-            for one in given.get("todos") or ()
-            if isinstance(one, Mapping)
-        ]
-        return [{"what": "plan", "items": items}]
-    if tool == "TaskUpdate" and given.get("taskId"):
-        fact: Fact = {"what": "plan", "id": str(given["taskId"])}
-        if given.get("subject"):
-            fact["text"] = _facts.text(given["subject"], 300)
-        if given.get("status"):
-            fact["status"] = str(given["status"])
-        return [fact]
-    made = response.get("task") if isinstance(response, Mapping) else None
-    if tool == "TaskCreate" and isinstance(made, Mapping) and made.get("id"):
-        told = {"what": "plan", "id": str(made["id"])}
-        return [{**told, "text": _facts.text(made.get("subject", ""), 300)}]
-    return []

@@ -50,7 +50,7 @@ _MOST: Final = 64
 class WaypointSessionStore(SessionStore):
     """A session store of the SDK that keeps each session as a run.
 
-    The run's name is the project's key and the session's id, with a slash in between.
+    The run's name is `claude/`, the project's key, a slash, and the session's id.
 
     Args:
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
@@ -192,6 +192,7 @@ class _Session:
         if known is None:
             self._tree = _facts.begun(name, _sdk.sdk_version(), None)
             self._tree["session"] |= {"id": self._id, "number": 1}
+            self._tree["alone"] = True  # it is no run that a program starts
         else:
             self._tree = standing(self._run, known, self._run.waypoint)
         # What came since the newest waypoint.
@@ -255,7 +256,8 @@ class _Session:
 
 
 def _name(project_key: str, session_id: str) -> str:
-    return f"{project_key}/{session_id}"
+    # In front of it, since the key of a project begins with a hyphen.
+    return f"claude/{project_key}/{session_id}"
 
 
 def _stays(record: Record, gone: Key) -> bool | None:

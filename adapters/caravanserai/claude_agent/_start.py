@@ -181,6 +181,16 @@ def make_ready(
             more |= {"resume": parent["id"], "fork_session": True}
         else:
             resumes, rebuilt = False, bool(tree["turns"])
+    if rebuilt:
+        _log.warning(
+            "run %s: its session cannot be opened any more. A new one, %s, is built from what is "
+            "recorded of it",
+            one_line(run.run_id),
+            session["id"],
+        )
+        fact = {"what": "rebuilt", "session": session["id"]}
+        _facts.take(tree, fact)
+        run.entry(FACT, fact)
     # What ran in our own process ended with it, whatever the CLI wrote since.
     outside = {id_: tree["running"][id_] for id_ in _outside(tree, given)}
     run._journal.turns.do(lambda: recorder.calls.close(outside, kept.answered))
@@ -191,6 +201,9 @@ def make_ready(
     for id_ in (old, None if parent is None else parent["id"]):
         if id_ is not None:
             recorder.calls.finished |= _unknown(tree, kept, id_)
+    if rebuilt:
+        for key in kept.counts:
+            recorder.calls.finished |= _ended(kept.read(key))
     _log.info(
         "run %s: session %s %s",
         one_line(run.run_id),
@@ -229,16 +242,21 @@ def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
     for id_, fact in [*tree["fresh"].items(), *tree["dropped"].items()]:
         if id_ not in kept.answered or id_ in tree["dropped"]:
             found[Made(fact["tool"], fact["call"])] = fact["whole"]
-    for id_, agent in tree["agents"].items():
-        if agent["state"] == "cut off":
-            entries = kept.read(Key(session, f"subagents/agent-{id_}"))
-            results = {result.id: result for result in _entries.results(entries)}
-            for call in _entries.calls(entries):
-                result = results.get(str(call.get("id")))
-                if result is not None and not result.failed:
-                    tool, arguments = str(call.get("name")), call.get("input") or {}
-                    found[Made(tool, digest_of(tool, arguments))] = result.text
+    for id_ in _facts.unknown_agents(tree):
+        found |= _ended(kept.read(Key(session, f"subagents/agent-{id_}")))
     return {made: text for made, text in found.items() if made.tool not in HARMLESS}
+
+
+def _ended(entries: list[Entry]) -> dict[Made, str]:
+    """Return the results of the calls that a transcript tells of."""
+    found: dict[Made, str] = {}
+    results = {result.id: result for result in _entries.results(entries)}
+    for call in _entries.calls(entries):
+        result = results.get(str(call.get("id")))
+        tool, arguments = str(call.get("name")), call.get("input") or {}
+        if result is not None and not result.failed and tool not in HARMLESS:
+            found[Made(tool, digest_of(tool, arguments))] = result.text
+    return found
 
 
 def _options(

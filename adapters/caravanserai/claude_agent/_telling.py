@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._facts import Fact, Tree
 
 __all__ = [
+    "ITS_NOTE",
     "PICKED_UP",
     "PLANNING",
     "Item",
@@ -30,6 +31,9 @@ __all__ = [
     "some",
     "tasks",
 ]
+
+ITS_NOTE: Final = "\0"
+"""Stands in a clause for the name of the note that it is about; no quoted text can hold it."""
 
 PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate", "TaskGet", "TaskList"})
 """Tools whose doings the plan of a note shows."""
@@ -161,6 +165,9 @@ def _told(fact: Fact, tree: Tree) -> Item | None:
         return Item(_sentence(asked), asked)
     if what == "resumed":
         return PICKED_UP
+    if what == "rebuilt":
+        told = "The old session could not be opened: a new one was built from what is recorded"
+        return Item(f"{told}.", "a new session took the place of one that could not be opened")
     if what == "refused":
         return _refused(fact)
     if what == "compacted":
@@ -255,6 +262,9 @@ def _refused(fact: Fact) -> Item:
         given = "it had ended, and Claude was given its recorded result"
         text = f"{name} was not made again: {given}."
         return Item(text, f"{name} was not made again")
+    if fact.get("taken"):
+        text = f"{name} is taken to have happened, as {one_line(str(fact['taken']), 20)} says."
+        return Item(text, f"{name} was taken to have happened")
     reason = str(fact.get("reason") or "").strip()
     clause = f"{name} was **not run**"
     return Item(_sentence(f"{clause}: {quote(reason)}" if reason else clause), clause)
@@ -361,7 +371,7 @@ def _newest(agent: Mapping[str, Any]) -> str:
 
 def _compacted(fact: Fact) -> Item:
     summary = _entries.summary_of(str(fact.get("summary") or ""))
-    short = f"{shortened_to(fact)}; Claude's own summary is in the note of that waypoint"
+    short = f"{shortened_to(fact)}; Claude's own summary is in {ITS_NOTE}"
     if not summary:
         return Item(f"{_capital(shortened_to(fact))}.", shortened_to(fact))
     return Item(f"Claude goes on from this summary of its own:\n\n{fenced(summary, 2100)}", short)
