@@ -7,7 +7,7 @@ raises what was collected when the framework has returned.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,4 +39,6 @@ def collected() -> Iterator[list[CaravanseraiError]]:
     try:
         yield found
     finally:
-        _collected.reset(token)
+        # A generator may be closed in another context than it was begun in.
+        with suppress(ValueError):
+            _collected.reset(token)

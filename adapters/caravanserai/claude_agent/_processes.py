@@ -7,6 +7,7 @@ writes an end that never was. Nothing of a session is read before it is gone.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,8 @@ def end(run_id: str, session: str, busy: Callable[[], bool], patience: float = P
         else "It is ended now"
     )
     for process in found:
+        if _is_child(process):
+            continue  # of a loop of this program that was left a moment ago
         _log.warning(
             "run %s: the Claude process %d, begun at %s, still works on its session, though the "
             "program that began it is gone. %s: two at once would spoil the session.",
@@ -105,6 +108,13 @@ def _wait(processes: list[psutil.Process], seconds: float) -> list[psutil.Proces
             break
         time.sleep(min(_LOOK, seconds) / 4)
     return alive
+
+
+def _is_child(process: psutil.Process) -> bool:
+    try:
+        return bool(process.ppid() == os.getpid())
+    except psutil.Error:
+        return True
 
 
 def _is_alive(process: psutil.Process) -> bool:
