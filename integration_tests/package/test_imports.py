@@ -141,6 +141,7 @@ CORE = (
         "schema",
         "upkeep",
         "resumable",
+        "conversation",
         "cli",
         "demo",
         "testing",

@@ -306,9 +306,10 @@ class Recorder:
         if given.get("agent_id"):
             return  # what a subagent did is part of the batch of its own call
         calls = {str(call["tool_use_id"]): call for call in given.get("tool_calls") or ()}
-        for id_ in calls.keys() - self._told:
+        for id_, call in calls.items():
+            if id_ in self._told:
+                continue
             # One that the tool did not accept: no other event tells of it (2.1.332).
-            call = calls[id_]
             text = text_of(call.get("tool_response")) or ""
             tool, arguments = str(call.get("tool_name")), arguments_of(call)
             await self._note(_facts.tool_fact(tool, arguments, result=text, failed=True, id=id_))
