@@ -18,7 +18,7 @@ def notes_in(life: Life) -> dict[str, str]:
     """Return the notes of a run by file, without what no two runs share."""
     found = {}
     for path in sorted((life.folder / ".caravanserai" / life.run_id).glob("*.md")):
-        note = path.read_text(encoding="utf-8").replace(str(life.folder), "/home/ines/billing")
+        note = path.read_text(encoding="utf-8").replace(str(life.folder), "/srv/billing")
         note = note.replace(life.run_id, "billing")
         note = note.replace(version("claude-agent-sdk"), "VERSION")
         note = re.sub(r"\d{4}-\d\d-\d\d(?=[T ])", "2026-08-20", note)

@@ -85,7 +85,8 @@ class Options(NamedTuple):
         if isinstance(chosen, Mapping):
             found = [value for pattern, value in chosen.items() if fnmatchcase(tool, pattern)]
             chosen = found[0] if found else None
-        return chosen or ("rerun" if tool in HARMLESS else "ask")
+        default: OnUncertain = "rerun" if tool in HARMLESS else "ask"
+        return chosen or default
 
     def approved_by_people(self, tool: str) -> bool:
         """Say whether a person has to approve each call of a tool."""
