@@ -16,7 +16,7 @@ from integration_tests.notes.linter import lint, sections
 RUN = "issue-412"
 CLOCK = "2026-08-20T22:41:03"
 PROMPT = "Fix issue 412."
-FOLDER = "/work/orders"
+FOLDER = "/srv/orders"
 SESSION = "6f0c2e0e-0b6b-5d0b-9f0e-3c1a2b7d4e55"
 
 AGAIN = "Start run `issue-412` again with the same prompt"
@@ -291,7 +291,7 @@ def test_a_store_alone_does_not_promise_what_a_run_does() -> None:
         (tool("NotebookEdit", {"notebook_path": "/other/a.ipynb"}), "Edited `/other/a.ipynb`."),
         (
             tool("Edit", {"file_path": f"{FOLDER}/a.py"}, "no such text", failed=True),
-            '`Edit(file_path="/work/orders/a.py")` **failed**: "no such text".',
+            '`Edit(file_path="/srv/orders/a.py")` **failed**: "no such text".',
         ),
         (
             tool("mcp__pay__charge", {"n": 3}, "charged 3", ms=2500),

@@ -81,12 +81,13 @@ class Options(NamedTuple):
 
     def policy(self, tool: str) -> OnUncertain:
         """Return what is done where a call equals one that may have happened."""
-        chosen = self.on_uncertain
-        if isinstance(chosen, Mapping):
-            found = [value for pattern, value in chosen.items() if fnmatchcase(tool, pattern)]
-            chosen = found[0] if found else None
-        default: OnUncertain = "rerun" if tool in HARMLESS else "ask"
-        return chosen or default
+        if isinstance(self.on_uncertain, Mapping):
+            for pattern, policy in self.on_uncertain.items():
+                if fnmatchcase(tool, pattern):
+                    return policy
+        elif self.on_uncertain is not None:
+            return self.on_uncertain
+        return "rerun" if tool in HARMLESS else "ask"
 
     def approved_by_people(self, tool: str) -> bool:
         """Say whether a person has to approve each call of a tool."""
