@@ -85,9 +85,8 @@ def _beside(entries: Sequence[Entry], way: Sequence[str]) -> set[str]:
     } - {""}
     for entry in entries:
         uuid = _entries.uuid_of(entry)
-        if entry.get("type") == "assistant" and _answer_of(entry) in answers:
-            kept.add(uuid)
-        elif _text(entry.get("parentUuid")) in kept and _is_result(entry):
+        said = entry.get("type") == "assistant" and _answer_of(entry) in answers
+        if said or (_text(entry.get("parentUuid")) in kept and _is_result(entry)):
             kept.add(uuid)
     return kept
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
-from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk
+from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk, _telling
 from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of, shown
 from caravanserai.claude_agent._events import (
     answer,
@@ -172,7 +172,8 @@ class Recorder:
 
     async def _note(self, fact: Fact) -> None:
         _facts.take(self.tree, fact)
-        await self._run.aentry(FACT, fact, durable=False)
+        say = _telling.live(fact, self.tree)
+        await self._run.aentry(FACT, fact, say=say, durable=False)
 
     async def _turn(self, work: Callable[[], Any]) -> Any:
         """Do something in its turn of the run's queue."""

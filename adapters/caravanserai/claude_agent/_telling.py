@@ -25,6 +25,7 @@ __all__ = [
     "called",
     "items",
     "lines",
+    "live",
     "path",
     "said",
     "shortened_to",
@@ -176,6 +177,20 @@ def _told(fact: Fact, tree: Tree) -> Item | None:
         clause = f"the model's turn **failed**: {quote(fact['error'])}"
         return Item(_sentence(clause), clause)
     return _tool(fact, tree) if what == "tool" else None
+
+
+def live(fact: Fact, tree: Tree) -> str | None:
+    """Return the line that a fact adds to the live note, None: it adds none.
+
+    Calls of tools have lines of the core's own.
+    """
+    what = fact["what"]
+    item = None
+    if what in ("agent begun", "agent ended"):
+        item = _agent(fact["id"], [fact], tree)
+    elif what != "tool":
+        item = _told(fact, tree)
+    return None if item is None else item.text
 
 
 def said(text: str) -> Item:
