@@ -113,6 +113,14 @@ def test_a_fork_can_be_given_another_task(life: Start) -> None:
     assert "Charge them." in str(one.server.bodies[-1]["messages"]), "it knows what was said before"
 
 
+@pytest.mark.parametrize("said", ["<task-notification> hello", "Continue from where you left off."])
+def test_a_prompt_in_the_words_of_the_cli_is_a_persons(life: Start, said: str) -> None:
+    one = job(life, [{"say": "It is done."}], says=[said])
+    assert one.ended()["results"][-1]["result"] == "It is done."
+    assert [run.status for run in list_runs(store=one.store)] == ["finished"]
+    assert one.asked() == 1
+
+
 def test_what_cannot_be_written_down_does_not_begin(life: Start) -> None:
     """The intent of the second charge cannot be written: it does not run, and nothing is lost."""
     one = job(life)

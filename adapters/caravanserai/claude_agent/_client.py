@@ -136,6 +136,8 @@ class WaypointClient(ClaudeSDKClient):
                 self._replayed.append(known)
                 return
             talk.turn = turn
+        if isinstance(prompt, str):
+            talk.recorder.asked.append(prompt)
         await super().query(prompt, session_id)
 
     async def receive_messages(self) -> AsyncIterator[Message]:

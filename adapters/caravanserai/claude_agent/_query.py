@@ -163,7 +163,8 @@ class _Job:
                 "again=True to begin anew."
             )
         if known["at"] == "end" and not self._other:
-            if run._journal.turns.do(lambda: run._journal.outcome).get("outcome") != "finished":
+            outcome = run._journal.turns.do(lambda: run._journal.outcome) or {}
+            if outcome.get("outcome") != "finished":
                 run.finish(known["result"])  # killed in front of this record
             return _sdk.result_of(known["result"])
         self._tree = standing(run, known, run.waypoint)
@@ -275,6 +276,7 @@ class _Job:
                 one.cancel()
         if not self._continues or not (alive.is_set() or over.is_set()):
             self._continues = False
+            recorder.asked.append(asks)
             yield _message(asks)
         await over.wait()
 

@@ -69,6 +69,7 @@ class Recorder:
         store: the session store to be given to the SDK.
         escaping: errors of ours that were raised inside of the program's own tools.
         sent: what is asked in the name of the run: no person's prompt.
+        asked: what the program asks, as far as that is known here.
         context: what the model is told beside the next prompt, once.
         reason: what ends the start, None: nothing does.
         replayed: a call that waited for a person, and whose result the CLI is going to drop.
@@ -104,6 +105,7 @@ class Recorder:
         self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
         self.escaping: list[CaravanseraiError] = []
         self.sent = ""
+        self.asked: list[str] = []
         self.submitted = False
         self.context = ""
         self.reason: Exception | None = None
@@ -182,12 +184,16 @@ class Recorder:
     async def _prompt(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         said = str(given.get("prompt", ""))
         self._ends_with = None
+        asked = said in self.asked
+        if asked:
+            # Whatever it begins with: it is not the CLI that asks this.
+            self.asked.remove(said)
         if self.sent and said == self.sent:
             self.submitted = True
             await self._note({"what": "resumed", "text": _facts.text(said)})
-        elif said == _sdk.CONTINUES:
+        elif said == _sdk.CONTINUES and not asked:
             await self._note({"what": "continued"})
-        elif said.startswith(_sdk.NOTIFIED):
+        elif said.startswith(_sdk.NOTIFIED) and not asked:
             # A call that waited for a person is dropped with it (2.1.332).
             await self._note({"what": "woken"})
         else:
