@@ -2,8 +2,8 @@
 
 A place is a line of `outside.txt` ("begin 3"), the moment in front of it ("enter 3"), the n-th
 append to the journal ("append 3 begins", "append 3 ends"), the n-th piece of a text that is
-streamed ("delta 1"), an event of the CLI after our own hook answered it ("hook PostCompact"), or
-one that the model's server sees; see `life`.
+streamed ("delta 1"), the n-th result ("result 1"), an event of the CLI after our own hook
+answered it ("hook PostCompact"), or one that the model's server sees; see `life`.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ async def _work(options: dict[str, Any]) -> dict[str, Any]:
             if isinstance(message, ResultMessage):
                 over.set()
                 found["results"].append(dataclasses.asdict(message))
+                places.pass_by(f"result {len(found['results'])}")
             elif isinstance(message, StreamEvent) and _is_text(message):
                 places.pass_by(f"delta {next(pieces)}")
     except ClaudeSDKError as error:
