@@ -30,6 +30,7 @@ from caravanserai_core.meta import check_text, plain_copy
 from caravanserai_core.pending import asked, commands, decision, first_line
 from caravanserai_core.quoting import error_text, one_line, quoted, visible
 from caravanserai_core.reading import not_found, recent
+from caravanserai_core.redact import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,7 +176,8 @@ def _shown(text: str, payload: object) -> str:
 
 
 def _cut(text: str) -> str:
-    shown = text.encode("utf-8", "replace").decode()
+    given = text.encode("utf-8", "replace").decode()
+    shown = beginning(given, _SHOWN)  # no part of a secret that is cut there
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
 
 

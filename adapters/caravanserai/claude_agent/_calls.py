@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai.claude_agent._facts import LONG, shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai_core import effects, questions, stepping
 from caravanserai_core.errors import EffectStopped, EffectUncertain
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._options import Options
     from caravanserai_core.journal import Journal
     from caravanserai_core.ledger import Effect
-
-_BEGIN: Final = 55
-"""Characters of a long argument that are shown in a line."""
 
 _ROOM: Final = 100
 """Most characters of arguments that notes show."""
@@ -173,7 +171,7 @@ class Calls:
         elif error is None:
             stepping.record_result(self._journal, flight, None, {})
         else:
-            fields = {"what": "error", "error": quoted(redact(one_line(error, 300)), 300)}
+            fields = {"what": "error", "error": quoted(one_line(redact(error), 300), 300)}
             stepping.add(self._journal, flight, fields)
         return True
 
@@ -299,7 +297,7 @@ class Calls:
         if questions.value_of(found)[0] is True:
             return Go(approved=True)
         head = found.answer.head
-        reason = f": {one_line(str(head['reason']), 1000)}" if head.get("reason") else "."
+        reason = f": {one_line(redact(str(head['reason'])), 1000)}" if head.get("reason") else "."
         return Refused(f"A person did not allow this call{reason}", by_person=True)
 
     def _ask(self, question: questions.Wanted, found: Any, id_: str, inside: bool) -> Decision:
@@ -325,18 +323,9 @@ class Calls:
         return Deferred(found.id)
 
 
-def shown(given: Mapping[str, Any], room: int | None = None) -> str:
-    """Show the arguments of a call in one line: of long ones how they begin."""
-    begun = {
-        name: f"{value[:_BEGIN]}…" if isinstance(value, str) and len(value) > _BEGIN else value
-        for name, value in given.items()
-    }
-    return arguments_text(begun, room)
-
-
 def _asked(tool: str, given: Mapping[str, Any]) -> str:
     """Return what a person is asked who has to approve a call: all of it, as far as it goes."""
-    long_ = [value for value in given.values() if isinstance(value, str) and len(value) > _BEGIN]
+    long_ = [value for value in given.values() if isinstance(value, str) and len(value) > LONG]
     if not long_:
         return f"Claude asks to run {tool}({arguments_text(given)})"
     lines = [

@@ -12,10 +12,10 @@ from claude_agent_sdk import (
     ResultMessage,
 )
 
-from caravanserai.claude_agent import _sdk
+from caravanserai.claude_agent import _sdk, _working
 from caravanserai.claude_agent._conversation import Conversation
 from caravanserai.claude_agent._options import check_given, options_of
-from caravanserai_core.errors import RunBusy, UsageError
+from caravanserai_core.errors import UsageError
 from caravanserai_core.escaping import collected
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from claude_agent_sdk import Message, Transport
 
     from caravanserai.claude_agent._options import Keeping
-    from caravanserai_core.journal import Journal
-
-_open: set[int] = set()
-"""Journals of the runs that a client of this process is connected to."""
 
 
 class WaypointClient(ClaudeSDKClient):
@@ -87,8 +83,8 @@ class WaypointClient(ClaudeSDKClient):
             await self.disconnect()
         async with AsyncExitStack() as entering:
             journal = journal_for(store_for(self.run_id, self._kept.store), self.run_id)
-            _enter_once(journal)
-            entering.callback(_open.discard, id(journal))
+            _working.enter(journal, _working.CLIENT)
+            entering.callback(_working.leave, journal)
             talk = Conversation(self._kept, self._given)
             run = await wait_for(in_thread(talk.open))
             await entering.enter_async_context(run)
@@ -101,6 +97,8 @@ class WaypointClient(ClaudeSDKClient):
             ready = await wait_for(in_thread(lambda: talk.make_ready(follows=True, lost=lost)))  # noqa: B023
             ready.recorder.escaping = escaping
             self.options = ready.given
+            if isinstance(prompt, str):
+                ready.recorder.asked.append(prompt)
             try:
                 await super().connect(prompt)
             except ResultError as error:
@@ -175,12 +173,3 @@ class WaypointClient(ClaudeSDKClient):
                 "`async with WaypointClient(…) as client`, or `await client.connect()` first"
             )
         return self._talk
-
-
-def _enter_once(journal: Journal) -> None:
-    if id(journal) in _open:
-        raise RunBusy(
-            f"run {one_line(journal.run_id)}: another client of this process is connected to it. "
-            "Disconnect that first, or use it."
-        )
-    _open.add(id(journal))

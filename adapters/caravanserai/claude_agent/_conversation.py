@@ -14,6 +14,8 @@ from caravanserai.claude_agent._start import (
     open_session,
     standing,
 )
+from caravanserai_core.errors import UsageError
+from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
@@ -69,6 +71,12 @@ class Conversation:
             tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
             first_waypoint(run, tree)
         else:
+            if known["prompt"] is not None and known["run"] == run.run_id:
+                raise UsageError(
+                    f"run {one_line(run.run_id)} is a job of resumable_query, which would not find "
+                    "its own state again. Use another run_id, or at= and new_run_id= to begin a "
+                    "conversation at a waypoint of it."
+                )
             tree = standing(run, known, run.waypoint)
             # A turn that came to its end leaves nothing behind it but what the CLI tidies up.
             cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from caravanserai.claude_agent import _entries, _facts
-from caravanserai.claude_agent._calls import shown
+from caravanserai.claude_agent._facts import shown
 
 if TYPE_CHECKING:
     from caravanserai.claude_agent._facts import Fact

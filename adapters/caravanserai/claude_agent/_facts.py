@@ -21,6 +21,9 @@ Tree = dict[str, Any]
 
 Fact = dict[str, Any]
 
+LONG: Final = 55
+"""Characters of a long argument that are shown in a line."""
+
 _TEXT: Final = 2000
 """Most characters of a text that a state keeps; the transcript has all of it."""
 _RESULT: Final = 600
@@ -96,6 +99,15 @@ def text(value: Any, most: int = _TEXT) -> str:
     return redact(short if len(short) <= most else f"{short[:most]}…")
 
 
+def shown(given: Mapping[str, Any], room: int | None = None) -> str:
+    """Show the arguments of a call in one line: of long ones how they begin."""
+    begun_ = {
+        name: text(value, LONG) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+    return redact(arguments_text(begun_, room))
+
+
 def tool_fact(
     tool: str,
     given: Mapping[str, Any],
@@ -117,7 +129,7 @@ def tool_fact(
         agent: id of the subagent that called it, None: the main agent.
         **more: what is known beyond that.
     """
-    fact: Fact = {"what": "tool", "tool": tool, "arguments": arguments_text(given)}
+    fact: Fact = {"what": "tool", "tool": tool, "arguments": shown(given)}
     for name in ("file_path", "notebook_path", "command", "pattern", "path", "url", "query"):
         if isinstance(given.get(name), str):
             fact[name] = text(given[name], 300)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ResultError, ResultMessage, query
 from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
 
-from caravanserai.claude_agent import _facts, _sdk
+from caravanserai.claude_agent import _facts, _sdk, _working
 from caravanserai.claude_agent._options import check_given, options_of
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
@@ -103,7 +104,9 @@ async def resumable_query(
     check_given(given)
     check_run_id(kept.run_id)
     journal = journal_for(store_for(kept.run_id, kept.store), kept.run_id)
-    async with Alone(journal):
+    async with Alone(journal), AsyncExitStack() as entering:
+        _working.enter(journal, _working.JOB)
+        entering.callback(_working.leave, journal)
         run = await wait_for(in_thread(lambda: open_session(kept, goal_of(prompt))))
         async with run:
             job = _Job(run, kept, given, prompt)
@@ -153,6 +156,12 @@ class _Job:
             first_waypoint(run, self._tree)
             return None
         forked = known["run"] != run.run_id
+        if known["prompt"] is None and not forked:
+            raise UsageError(
+                f"run {one_line(run.run_id)} is a conversation: a WaypointClient goes on with it. "
+                "resumable_query is for one job; use another run_id, or at= and new_run_id= to "
+                "begin a job at a waypoint of it."
+            )
         # What branches off another run may be given another task.
         self._other = forked and known["prompt"] != self._prompt
         if known["prompt"] != self._prompt and not forked:
@@ -230,7 +239,7 @@ class _Job:
         with collected() as recorder.escaping:
             messages = query(prompt=self._asked(recorder, alive, over), options=ready.given)
             try:
-                async for message in self._until_it_ends(messages):
+                async for message in self._until_it_ends(recorder, messages):
                     if self._ended is not None:
                         # It was not the last one: a subagent in the background woke the session.
                         yield self._ended
@@ -253,12 +262,16 @@ class _Job:
         if recorder.reason is not None:
             raise recorder.reason
 
-    async def _until_it_ends(self, messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    async def _until_it_ends(
+        self, recorder: Recorder, messages: AsyncIterator[Message]
+    ) -> AsyncIterator[Message]:
         """Yield messages; what goes wrong when all is said and written down is no failure."""
         try:
             async for message in messages:
                 yield message
         except ClaudeSDKError as error:
+            if recorder.reason is not None:
+                raise recorder.reason from error  # what the CLI ended for
             if self._ended is None:
                 raise
             _log.info("run %s: behind its end: %s", one_line(self._run.run_id), error)

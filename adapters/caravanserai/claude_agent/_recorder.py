@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk, _telling
-from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of, shown
+from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of
 from caravanserai.claude_agent._events import (
     answer,
     arguments_of,
@@ -23,10 +23,12 @@ from caravanserai.claude_agent._events import (
     seen_in,
     text_of,
 )
+from caravanserai.claude_agent._facts import shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
 from caravanserai_core.quoting import one_line
+from caravanserai_core.redact import redact
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -121,7 +123,10 @@ class Recorder:
 
     def _stopping(self) -> dict[str, Any]:
         """Return what a hook answers where the session is to end."""
-        return {"continue_": False, "stopReason": f"Stopped: {one_line(str(self.reason), 300)}"}
+        return {
+            "continue_": False,
+            "stopReason": f"Stopped: {one_line(redact(str(self.reason)), 300)}",
+        }
 
     # ------------------------------------------------------------------ hooks
 

@@ -69,7 +69,7 @@ def resume_note(
         parts.append(
             "These calls were made and ended, though the conversation does not show it:\n"
             + _bullets(
-                f"{made.tool}: {one_line(result, 300)}" for made, result in calls.finished.items()
+                f"{made.tool}: {_line(result, 300)}" for made, result in calls.finished.items()
             )
         )
     inside = _subagents(tree)
@@ -82,14 +82,14 @@ def resume_note(
     if waits:
         parts.append(
             "A person was asked, and has not answered yet: "
-            + "; ".join(one_line(str(q.record.head.get("text", "")), 200) for q in waits)
+            + "; ".join(_line(str(q.record.head.get("text", "")), 600) for q in waits)
         )
     answered = [q for q in journal.ledger.questions.values() if q.state == "answered"]
     if answered:
         parts.append(
             "A person has answered, so make these calls again, exactly as they were; what was "
             "decided is applied to them:\n"
-            + _bullets(one_line(str(q.record.head.get("text", "")), 200) for q in answered)
+            + _bullets(_line(str(q.record.head.get("text", "")), 600) for q in answered)
         )
     open_ = [item for item in tree["plan"] if not _facts.is_done(item)]
     if tree["plan"]:
@@ -145,17 +145,17 @@ def _subagents(tree: Tree) -> list[str]:
         if agent.get("state") != "cut off":
             continue
         name = agent["type"] or "a subagent"
-        line = f'{name}, sent to "{one_line(agent["task"], 200)}", made {agent["tools"]} calls'
+        line = f'{name}, sent to "{_line(agent["task"])}", made {agent["tools"]} calls'
         newest = agent.get("newest")
         if newest:
-            line += f", the last one {newest['tool']}({one_line(newest['arguments'], 200)})"
+            line += f", the last one {newest['tool']}({_line(newest['arguments'])})"
         told.append(line)
     return told
 
 
 def _item(item: Any) -> str:
     now = " (begun)" if item.get("status") == "in_progress" else ""
-    return f'"{one_line(item["text"], 200)}"{now}'
+    return f'"{_line(item["text"])}"{now}'
 
 
 def _bullets(items: Iterable[str]) -> str:
@@ -163,3 +163,8 @@ def _bullets(items: Iterable[str]) -> str:
     hidden = len(listed) - _MOST
     lines = [f"- {item}" for item in listed[:_MOST]]
     return "\n".join([*lines, f"- and {hidden} more"] if hidden > 0 else lines)
+
+
+def _line(text: str, most: int = 200) -> str:
+    """Return a foreign text on one line; what is cut off holds no part of a secret."""
+    return one_line(redact(text), most)

@@ -35,6 +35,9 @@ ADAPTER: Final = "claude-agent"
 
 _GOAL: Final = 300
 
+_BUFFER: Final = 64 * 1024 * 1024
+"""Bytes of the longest message of the CLI, where the program says nothing; the SDK takes 1 MiB."""
+
 
 class Ready(NamedTuple):
     """What the SDK is started with.
@@ -269,6 +272,8 @@ def _options(
         session_store=store,
         # A turn that is only in the SDK's memory would be lost with the process.
         session_store_flush="eager",
+        # Hooks and the mirror make messages of the CLI longer than they would be without.
+        max_buffer_size=given.max_buffer_size or _BUFFER,
         stderr=_heard(given),
         **more,
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claude_agent_sdk import ClaudeAgentOptions
 
+from caravanserai.claude_agent import _processes, _working
 from caravanserai.claude_agent._conversation import Conversation
 from caravanserai.claude_agent._options import check_given, options_of
+from caravanserai_core.homes import store_for
+from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
 
 if TYPE_CHECKING:
@@ -16,8 +20,21 @@ if TYPE_CHECKING:
 
     from caravanserai.claude_agent._options import Keeping
 
-_held: dict[str, Any] = {}
-"""By run what lets go of it; a further call for the same run takes the place of the one before."""
+
+class _Held(NamedTuple):
+    """Options that were handed out.
+
+    Attributes:
+        session: the session that they are for.
+        release: lets go of the run.
+    """
+
+    session: str
+    release: weakref.finalize[..., Any]
+
+
+_held: dict[int, _Held] = {}
+"""By journal; a further call for the same run takes the place of one whose session has ended."""
 
 
 def with_waypoints(
@@ -39,24 +56,31 @@ def with_waypoints(
         A copy of the options with hooks, a session store, and the session that goes on.
 
     Raises:
-        RunBusy: another process works on the run.
+        RunBusy: another process works on the run, or a session of this one.
         UsageError: the options do not go together.
     """
     kept = options_of(run_id, keeping)
     given = options or ClaudeAgentOptions()
     check_given(given)
     check_run_id(kept.run_id)
-    before = _held.pop(kept.run_id, None)
-    if before is not None:
-        before()
-    talk = Conversation(kept, given)
-    run = talk.open()
-    owned = run.owning()
-    owned.__enter__()
-    try:
+    journal = journal_for(store_for(kept.run_id, kept.store), kept.run_id)
+    before = _held.get(id(journal))
+    if before is not None and not _is_used(before.session):
+        before.release()
+    with ExitStack() as entering:
+        _working.enter(journal, _working.OPTIONS)
+        entering.callback(_working.leave, journal)
+        talk = Conversation(kept, given)
+        owned = talk.open().owning()
+        owned.__enter__()
+        entering.callback(owned.give_back)
         ready = talk.make_ready(follows=False)
-    except BaseException:
-        owned.give_back()
-        raise
-    _held[kept.run_id] = weakref.finalize(ready.recorder, owned.give_back)
+        entering.callback(_held.pop, id(journal), None)
+        release = weakref.finalize(ready.recorder, entering.pop_all().close)
+        _held[id(journal)] = _Held(ready.recorder.tree["session"]["id"], release)
     return ready.given
+
+
+def _is_used(session: str) -> bool:
+    """Say whether a session of this process works."""
+    return bool(_processes.of_session(session))
