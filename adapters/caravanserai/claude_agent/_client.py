@@ -127,13 +127,13 @@ class WaypointClient(ClaudeSDKClient):
         if turn is not None:
             if type(turn) is not str or not turn:
                 raise UsageError("turn= is the id of a message, a string")
-            if turn == talk.turn:
+            if any(turn == one for one, _ in talk.turns):
                 return  # it is worked on: a call of it had waited for a person
             known = talk.result_of(turn)
             if known is not None:
                 self._replayed.append(known)
                 return
-            talk.turn = turn
+            talk.turns.append((turn, prompt if isinstance(prompt, str) else None))
         if isinstance(prompt, str):
             talk.recorder.asked.append(prompt)
         await super().query(prompt, session_id)

@@ -45,7 +45,7 @@ class Conversation:
     Attributes:
         run: the run, once it is open.
         recorder: writes down what the session does, once it is ready.
-        turn: id of the message that is worked on, or None.
+        turns: ids and texts of the messages that are worked on.
     """
 
     run: Run
@@ -54,7 +54,7 @@ class Conversation:
     def __init__(self, options: Options, given: ClaudeAgentOptions) -> None:
         self._options = options
         self._given = given
-        self.turn: str | None = None
+        self.turns: list[tuple[str, str | None]] = []
 
     def open(self) -> Run:
         """Open the run; it is to be entered."""
@@ -83,7 +83,8 @@ class Conversation:
             cut_off = cut_off and bool(tree["turns"])
             deferred = (known["deferred"] or {}).get("id")
             if deferred is not None and known["at"] == "pause":
-                self.turn = known.get("turn")  # the session goes on with it by itself
+                # The session goes on with them by itself.
+                self.turns = [(turn, None) for turn in known.get("turn") or ()]
         tree["prompt"], tree["result"] = None, None
         ready = make_ready(
             run,
@@ -112,14 +113,18 @@ class Conversation:
 
     async def turn_ended(self, message: ResultMessage) -> None:
         """Write the waypoint at the end of a turn."""
-        turn, self.turn = self.turn, None
+        heard, self.recorder.heard = self.recorder.heard, []
+        # The CLI may take several messages up in one turn, which has one result.
+        ended = [one for one in self.turns if one[1] is None or one[1] in heard]
+        self.turns = [one for one in self.turns if one not in ended]
         paused = message if message.stop_reason == _sdk.DEFERRED else None
-        self.recorder.tree["turn"] = turn if paused is not None else None
-        if turn is not None and not message.is_error and paused is None:
-            turns = self.recorder.tree.setdefault("results", {})
-            turns[turn] = _sdk.result_tree(message)
-            for oldest in list(turns)[:-_TURNS]:
-                del turns[oldest]
+        self.recorder.tree["turn"] = [turn for turn, _ in ended] if paused is not None else None
+        if not message.is_error and paused is None:
+            results = self.recorder.tree.setdefault("results", {})
+            for turn, _ in ended:
+                results[turn] = _sdk.result_tree(message)
+            for oldest in list(results)[:-_TURNS]:
+                del results[oldest]
         await self.recorder.turn_ended(message, paused=paused)
 
     def result_of(self, turn: str) -> ResultMessage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
@@ -23,6 +24,18 @@ HARMLESS: Final = frozenset(
     }
 )
 """Tools of the CLI that change nothing outside of the session: one more call does no harm."""
+
+_SIMPLE: Final = "CLAUDE_CODE_SIMPLE"
+"""Lets the CLI call no hooks (2.1.332), as its option --bare does."""
+
+_ARGUMENTS: Final = (
+    "resume",
+    "continue",
+    "session-id",
+    "fork-session",
+    "no-session-persistence",
+)
+"""Options of the CLI that say how a session begins."""
 
 _TAKEN: Final = {
     "resume": "the run_id says which session goes on",
@@ -133,9 +146,14 @@ def check_given(given: ClaudeAgentOptions) -> None:
     for name, why in _TAKEN.items():
         if getattr(given, name, None):
             raise UsageError(f"ClaudeAgentOptions({name}=…) cannot be combined with a run: {why}.")
-    for name in ("resume", "continue", "session-id", "fork-session", "no-session-persistence"):
+    if given.env.get(_SIMPLE, os.environ.get(_SIMPLE)):
+        raise UsageError(
+            f"{_SIMPLE} is set: the CLI calls no hooks then, and nothing would be written down "
+            "before a tool begins. Unset it for this program."
+        )
+    for name in (*_ARGUMENTS, "bare"):
         if name in given.extra_args:
             raise UsageError(
                 f"ClaudeAgentOptions(extra_args={{{name!r}: …}}) cannot be combined with a run, "
-                "which says itself how its session begins"
+                "which says itself how its session begins and needs the CLI's hooks"
             )

@@ -307,7 +307,9 @@ class _Job:
             # A subagent in the background that ends later wakes the session, and the run waits.
             self._paused = message
         paused = self._paused
-        last = asked and paused is None and not message.is_error and not self._beside
+        # A hook or a limit that stopped it leaves the job where it is.
+        complete = message.terminal_reason in (None, _sdk.COMPLETED) and not message.is_error
+        last = asked and paused is None and complete and not self._beside
         last = last and recorder.reason is None
         await recorder.turn_ended(message, last=last, paused=paused, over=asked)
         if recorder.reason is not None:

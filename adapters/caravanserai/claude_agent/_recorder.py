@@ -26,7 +26,7 @@ from caravanserai.claude_agent._events import (
 from caravanserai.claude_agent._facts import shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
-from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
+from caravanserai_core.errors import CaravanseraiError, UsageError, WaitingForPerson
 from caravanserai_core.quoting import one_line
 from caravanserai_core.redact import redact
 from caravanserai_core.threads import in_thread, wait_for
@@ -72,6 +72,7 @@ class Recorder:
         escaping: errors of ours that were raised inside of the program's own tools.
         sent: what is asked in the name of the run: no person's prompt.
         asked: what the program asks, as far as that is known here.
+        heard: what of that was taken up since the last result.
         context: what the model is told beside the next prompt, once.
         reason: what ends the start, None: nothing does.
         replayed: a call that waited for a person, and whose result the CLI is going to drop.
@@ -102,12 +103,14 @@ class Recorder:
         self._ends_with: str | None = None
         self._shortened = False
         self._pauses = False
+        self._hooked = False
         self._changed = True  # files may have, since the newest waypoint
         self.calls = Calls(run._journal, options)
         self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
         self.escaping: list[CaravanseraiError] = []
         self.sent = ""
         self.asked: list[str] = []
+        self.heard: list[str] = []
         self.submitted = False
         self.context = ""
         self.reason: Exception | None = None
@@ -153,6 +156,7 @@ class Recorder:
         """Return a hook after which nothing more begins where something could not be written."""
 
         async def guarded(given: Any, _id: str | None, _context: Any) -> dict[str, Any]:
+            self._hooked = True
             try:
                 if self.reason is None:
                     await self._in_session(given)
@@ -182,6 +186,15 @@ class Recorder:
         say = _telling.live(fact, self.tree)
         await self._run.aentry(FACT, fact, say=say, durable=False)
 
+    async def _note_end(self, fact: Fact, end: Callable[[], Any]) -> Any:
+        """Note that a call ended, and write down its end: no waypoint comes in between.
+
+        The fact is first, since it has the result: a call that has ended is never made again.
+        """
+        _facts.take(self.tree, fact)
+        note = self._run._entry(FACT, fact, None, "", None, False)
+        return await self._run._later(lambda: (note(), end())[1])
+
     async def _turn(self, work: Callable[[], Any]) -> Any:
         """Do something in its turn of the run's queue."""
         return await wait_for(in_thread(lambda: self._run._journal.turns.do(work)))
@@ -193,6 +206,7 @@ class Recorder:
         if asked:
             # Whatever it begins with: it is not the CLI that asks this.
             self.asked.remove(said)
+            self.heard.append(said)
         if self.sent and said == self.sent:
             self.submitted = True
             await self._note({"what": "resumed", "text": _facts.text(said)})
@@ -217,8 +231,14 @@ class Recorder:
         if tool == "Agent":
             task = arguments.get("description") or arguments.get("prompt") or ""
             self._sent.append((str(arguments.get("subagent_type") or ""), _facts.text(task, 300)))
+        try:
+            digest = digest_of(tool, arguments)
+        except UsageError as error:
+            reason = f"Not run: its arguments cannot be written down. {one_line(str(error), 300)}"
+            await self._note(refused_fact(id_, tool, {}, reason, agent))
+            return deny(reason)
         # It is durable with the record of the core that follows, and not without it.
-        fact = {"what": "begins", "id": id_, "tool": tool, "call": digest_of(tool, arguments)}
+        fact = {"what": "begins", "id": id_, "tool": tool, "call": digest}
         await self._note(fact)
         decision = await self._turn(
             lambda: self.calls.begin(id_, tool, arguments, inside=agent is not None)
@@ -254,7 +274,10 @@ class Recorder:
         text = text_of(response)
         # All of it, for a start that finds no trace of it in the transcript.
         whole = (text or "")[:_WHOLE]
-        await self._note(
+        # As the model made it: a hook or a permission of the program may have changed it since.
+        running = self.tree["running"].get(id_)
+        made = Made(tool, running["call"] if running else digest_of(tool, arguments))
+        await self._note_end(
             _facts.tool_fact(
                 tool,
                 arguments,
@@ -263,15 +286,15 @@ class Recorder:
                 agent=given.get("agent_id"),
                 id=id_,
                 whole=whole,
-                call=digest_of(tool, arguments),
+                call=made.digest,
                 **({"dropped": True} if id_ == self.replayed else {}),
                 **more,
-            )
+            ),
+            lambda: self.calls.end(id_, None),
         )
-        await self._turn(lambda: self.calls.end(id_, None))
         self._begun.pop(id_, None)
         if id_ == self.replayed:
-            self.calls.finished[Made(tool, digest_of(tool, arguments))] = whole
+            self.calls.finished[made] = whole
             self._tell_dropped(tool, arguments, whole)
         if tool in _PLANNING:
             for fact in planned(tool, arguments, response):
@@ -298,7 +321,7 @@ class Recorder:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
         error = str(given.get("error", "it failed"))
         paused = any(isinstance(one, WaitingForPerson) for one in self.escaping)
-        await self._note(
+        await self._note_end(
             _facts.tool_fact(
                 tool,
                 arguments_of(given),
@@ -309,9 +332,9 @@ class Recorder:
                 id=id_,
                 **({"paused": True} if paused else {}),
                 **({"interrupted": True} if given.get("is_interrupt") else {}),
-            )
+            ),
+            lambda: self.calls.end(id_, error, paused=paused),
         )
-        await self._turn(lambda: self.calls.end(id_, error, paused=paused))
         self._begun.pop(id_, None)
 
     async def _after_batch(self, given: Mapping[str, Any]) -> None:
@@ -436,6 +459,12 @@ class Recorder:
         Raises:
             CaravanseraiError: what it says could not be written down.
         """
+        if isinstance(message, (AssistantMessage, ResultMessage)) and not self._hooked:
+            # Nothing would be written down before a tool begins.
+            raise UsageError(
+                f"run {one_line(self._run.run_id)}: the CLI calls no hooks, which a run rests on. "
+                "Is it in its bare mode (CLAUDE_CODE_SIMPLE, --bare)? The session was ended."
+            )
         if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
             texts = [block.text for block in message.content if isinstance(block, TextBlock)]
             if said := "\n".join(texts).strip():

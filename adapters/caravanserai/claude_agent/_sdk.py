@@ -19,6 +19,9 @@ LOST: Final = "No conversation found"
 DEFERRED: Final = "tool_deferred"
 """Why the CLI stopped, where a hook answered "defer" (`ResultMessage.stop_reason`)."""
 
+COMPLETED: Final = "completed"
+"""`ResultMessage.terminal_reason` of a turn that came to its end (2.1.332)."""
+
 CONTINUES: Final = "Continue from where you left off."
 """What the CLI itself asks the model behind a deferred call (2.1.332)."""
 

@@ -175,7 +175,7 @@ def _plain(tree: Any) -> Any:
     if len(tree) == 1:
         tag = next(iter(tree))
         if tag == "$dict":
-            return {key: _plain(value) for key, value in tree[tag]}
+            return {_plain(key): _plain(value) for key, value in tree[tag]}
         if tag in ("$str", "$int", "$float"):
             return codec.decode_tree(copy.deepcopy(tree))
     return {key: _plain(value) for key, value in tree.items()}
