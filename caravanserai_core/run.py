@@ -18,6 +18,7 @@ from caravanserai_core.errors import (
     CaravanseraiError,
     Conflict,
     EffectStopped,
+    InputChanged,
     NoRun,
     StaleWriter,
     WaitingForPerson,
@@ -255,8 +256,9 @@ class Run(Doing):
 
     def _failed(self, error: Exception) -> None:
         """Record that the work raised; ^C and the like leave the run as it is: stopped."""
-        if isinstance(error, (Conflict, StaleWriter)) or _only_waits(error):
-            return  # somebody else has the run, or it is a person's turn
+        if isinstance(error, (Conflict, InputChanged, StaleWriter)) or _only_waits(error):
+            # Somebody else has the run, or wanted another one, or it is a person's turn.
+            return
         fields: dict[str, Any] = {"outcome": "failed", "error": quoted(error_text(error), 300)}
         if isinstance(error, EffectStopped):
             fields |= {"stopped": True, "error": quoted(str(error), 1000)}  # it says what is next

@@ -27,7 +27,7 @@ from integration_tests.claude_agent import apps, jobs, places
 async def _client(options: dict[str, Any], given: Any, found: dict[str, Any]) -> None:
     more = options.get("more", {})
     async with WaypointClient(given, run_id=options["run_id"], **more) as client:
-        found["cut off"] = client.cut_off
+        found["cut off"], found["waits"] = client.cut_off, client.waits
         for one in options["says"]:
             said, turn = one if isinstance(one, list) else (one, None)
             if said:

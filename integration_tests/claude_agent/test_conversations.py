@@ -95,6 +95,42 @@ def test_a_message_that_is_delivered_again_is_not_asked_again(life: Start) -> No
     assert charged(one) == ["begin 1"]
 
 
+def test_an_id_of_another_message_is_refused(life: Start) -> None:
+    one = talk(life)
+    one.ended(says=[["Charge ALPHA.", "m1"]])
+    asked = one.asked()
+    assert one.ended(says=[["Now BETA.", "m1"]])["error"].startswith("InputChanged")
+    assert one.asked() == asked
+    assert [run.status for run in list_runs(store=one.store)] == ["stopped"]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_no_message_drops_a_call_that_waits_and_none_gets_its_result(
+    life: Start, ids: bool
+) -> None:
+    """The result of the call that was approved comes first, and then that of the message."""
+
+    def message(said: str, id_: str) -> object:
+        return [said, id_] if ids else said
+
+    one = talk(life, more={"needs_approval": ["mcp__pay__*"]})
+    one.ended(says=[message("Charge ALPHA.", "m1")])
+    refused = one.ended(says=[message("What about PEARS?", "m2")])
+    assert refused["error"].startswith("WaitingForPerson"), refused
+    assert f"caravanserai answer {one.run_id} q1" in refused["error"]
+    assert refused["waits"] is True
+    answer(one.run_id, True, store=one.store)
+
+    went_on = one.ended(says=[message("What about PEARS?", "m2")])
+
+    assert charged(one) == ["begin 1"]
+    assert len(went_on["results"]) == 2
+    assert "PEARS" in str(one.server.bodies[-1]["messages"][-1])
+    if ids:
+        again = one.ended(says=[["What about PEARS?", "m2"], ["Charge ALPHA.", "m1"]])
+        assert again["results"] == went_on["results"][::-1]
+
+
 def test_a_second_client_is_refused(life: Start, tmp_path: Path) -> None:
     one = talk(life)
     found = one.ended(says=["Charge ALPHA."], second=True)

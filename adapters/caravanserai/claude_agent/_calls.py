@@ -175,8 +175,12 @@ class Calls:
             stepping.add(self._journal, flight, fields)
         return True
 
-    def close(self, running: Mapping[str, Mapping[str, str]], ended: Mapping[str, bool]) -> None:
+    def close(
+        self, running: Mapping[str, Mapping[str, str]], ended: Mapping[str, bool]
+    ) -> set[str]:
         """Write down the ends of calls of earlier starts that the transcript tells of.
+
+        Returns the ids of those calls.
 
         A process of the CLI that outlived its program may have finished a command.
 
@@ -184,6 +188,7 @@ class Calls:
             running: tool and digest of the calls that began, by id.
             ended: the calls that have a result in the transcript; whether the tool gave it.
         """
+        closed: set[str] = set()
         for id_, made in running.items():
             if not ended.get(id_):
                 continue
@@ -193,7 +198,9 @@ class Calls:
                     flight = Flight(Step(name, made["call"], str(effect.head.get("of", ""))))
                     flight.attempt = effect.attempt
                     stepping.record_result(self._journal, flight, None, {})
+                    closed.add(id_)
                     break
+        return closed
 
     def unsettled(self) -> Iterator[Effect]:
         """Yield the calls of earlier starts that began and never reported back."""
@@ -288,7 +295,8 @@ class Calls:
             key=["approval", *flight.step.name, self._journal.ledger.passes],
             payload={"tool": tool, "arguments": dict(given)},
             shown=_asked(tool, given),
-            how="Approve or reject it, then start the program again with the same `run_id`.",
+            how="Approve or reject it (`--reason` tells Claude why), then start the program again "
+            "with the same `run_id`.",
         )
         found = questions.find(self._journal, question)
         if found is None or found.answer is None:

@@ -13,7 +13,7 @@ from claude_agent_sdk import (
 )
 
 from caravanserai.claude_agent import _sdk, _working
-from caravanserai.claude_agent._conversation import Conversation
+from caravanserai.claude_agent._conversation import CONTINUES, OPEN, WAITS, Conversation
 from caravanserai.claude_agent._options import check_given, options_of
 from caravanserai_core.errors import UsageError
 from caravanserai_core.escaping import collected
@@ -61,6 +61,9 @@ class WaypointClient(ClaudeSDKClient):
         self._talk: Conversation | None = None
         self._leaving: AsyncExitStack | None = None
         self._replayed: list[Message] = []
+        # Messages that are sent when the call has ended that the session goes on with by itself.
+        self._later: list[tuple[str | AsyncIterable[dict[str, Any]], str]] = []
+        self._more = False
 
     @property
     def run_id(self) -> str:
@@ -71,6 +74,14 @@ class WaypointClient(ClaudeSDKClient):
     def cut_off(self) -> str | None:
         """What the model will be told beside the next prompt, None: nothing was cut off."""
         return (self._talk.recorder.context or None) if self._talk is not None else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the session stopped at a call that a person has to decide about.
+
+        No message can be sent then; `receive_response` gives the result that tells the call.
+        """
+        return self._talk is not None and self._talk.standing == WAITS
 
     async def connect(self, prompt: str | AsyncIterable[dict[str, Any]] | None = None) -> None:
         """Connect to Claude; the session begins, or goes on where it was.
@@ -97,10 +108,15 @@ class WaypointClient(ClaudeSDKClient):
             ready = await wait_for(in_thread(lambda: talk.make_ready(follows=True, lost=lost)))  # noqa: B023
             ready.recorder.escaping = escaping
             self.options = ready.given
-            if isinstance(prompt, str):
-                ready.recorder.asked.append(prompt)
+            first = prompt
+            if prompt is not None and talk.standing == WAITS:
+                await talk.refuse_waiting()
+            if prompt is not None and talk.standing == CONTINUES:
+                first, self._later = None, [(prompt, "default")]
+            if isinstance(first, str):
+                ready.recorder.asked.append(first)
             try:
-                await super().connect(prompt)
+                await super().connect(first)
             except ResultError as error:
                 if lost or _sdk.LOST not in str(error):
                     raise
@@ -122,6 +138,10 @@ class WaypointClient(ClaudeSDKClient):
             session_id: likewise.
             turn: an id of the message. One whose turn came to its end before is not sent again,
                 its result is received again; nor is one that a person's answer lets go on.
+
+        Raises:
+            WaitingForPerson: a call waits for a person, and a further message would drop it.
+            InputChanged: the message of this id was another one.
         """
         talk = self._connected()
         if turn is not None:
@@ -129,14 +149,34 @@ class WaypointClient(ClaudeSDKClient):
                 raise UsageError("turn= is the id of a message, a string")
             if any(turn == one for one, _ in talk.turns):
                 return  # it is worked on: a call of it had waited for a person
-            known = talk.result_of(turn)
+            known = talk.result_of(turn, prompt if isinstance(prompt, str) else None)
             if known is not None:
                 self._replayed.append(known)
                 return
+        if talk.standing == WAITS:
+            await talk.refuse_waiting()
+        if turn is not None:
             talk.turns.append((turn, prompt if isinstance(prompt, str) else None))
+        if talk.standing == CONTINUES:
+            self._later.append((prompt, session_id))
+            return
+        await self._send(talk, prompt, session_id)
+
+    async def _send(self, talk: Conversation, prompt: Any, session_id: str) -> None:
         if isinstance(prompt, str):
             talk.recorder.asked.append(prompt)
         await super().query(prompt, session_id)
+
+    async def receive_response(self) -> AsyncIterator[Message]:
+        """Yield the messages up to the next result.
+
+        Where the session went on by itself with a call that a person decided about, its result
+        comes first, and that of the message that was sent meanwhile behind it.
+        """
+        async for message in self.receive_messages():
+            yield message
+            if isinstance(message, ResultMessage) and not self._more:
+                return
 
     async def receive_messages(self) -> AsyncIterator[Message]:
         """Yield the messages of the session; each turn's waypoint is written before its result.
@@ -154,7 +194,15 @@ class WaypointClient(ClaudeSDKClient):
                 await talk.turn_ended(message)
             if talk.recorder.reason is not None:
                 raise talk.recorder.reason
+            later, self._more = [], False
+            if isinstance(message, ResultMessage) and talk.standing == OPEN:
+                later, self._later = self._later, []
+                self._more = bool(later)
             yield message
+            for prompt, session_id in later:
+                await self._send(talk, prompt, session_id)
+            if isinstance(message, ResultMessage) and self._later:
+                await talk.refuse_waiting()  # it stopped at a further call
 
     async def disconnect(self) -> None:
         """Disconnect from Claude, and let the run go."""
@@ -162,7 +210,7 @@ class WaypointClient(ClaudeSDKClient):
         try:
             await super().disconnect()
         finally:
-            self._talk = None
+            self._talk, self._later, self._more = None, [], False
             if leaving is not None:
                 await leaving.aclose()
 

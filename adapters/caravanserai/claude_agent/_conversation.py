@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.claude_agent import _facts, _sdk
@@ -13,9 +14,12 @@ from caravanserai.claude_agent._start import (
     make_ready,
     open_session,
     standing,
+    waits,
 )
-from caravanserai_core.errors import UsageError
+from caravanserai_core import questions
+from caravanserai_core.errors import InputChanged, UsageError
 from caravanserai_core.quoting import one_line
+from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._recorder import Recorder
     from caravanserai.claude_agent._start import Ready
     from caravanserai_core.run import Run
+
+OPEN: Final = "open"
+"""It takes the next message."""
+WAITS: Final = "waits"
+"""A person has to decide about the call that it stopped at; a message now would drop that call."""
+CONTINUES: Final = "continues"
+"""A person has decided, and the CLI goes on with the call by itself."""
 
 _TURNS: Final = 50
 """Most turns whose results are kept by the id of their message."""
@@ -43,6 +54,7 @@ class Conversation:
         given: the program's own options of the SDK.
 
     Attributes:
+        standing: OPEN, WAITS or CONTINUES.
         run: the run, once it is open.
         recorder: writes down what the session does, once it is ready.
         turns: ids and texts of the messages that are worked on.
@@ -55,6 +67,7 @@ class Conversation:
         self._options = options
         self._given = given
         self.turns: list[tuple[str, str | None]] = []
+        self.standing = OPEN
 
     def open(self) -> Run:
         """Open the run; it is to be entered."""
@@ -82,7 +95,9 @@ class Conversation:
             cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])
             cut_off = cut_off and bool(tree["turns"])
             deferred = (known["deferred"] or {}).get("id")
-            if deferred is not None and known["at"] == "pause":
+            if deferred is not None and known["at"] == "pause" and not tree["did"]:
+                still = run._journal.turns.do(lambda: waits(run._journal, known))
+                self.standing = WAITS if still else CONTINUES
                 # The session goes on with them by itself.
                 self.turns = [(turn, None) for turn in known.get("turn") or ()]
         tree["prompt"], tree["result"] = None, None
@@ -118,16 +133,53 @@ class Conversation:
         ended = [one for one in self.turns if one[1] is None or one[1] in heard]
         self.turns = [one for one in self.turns if one not in ended]
         paused = message if message.stop_reason == _sdk.DEFERRED else None
+        self.standing = OPEN if paused is None else WAITS
         self.recorder.tree["turn"] = [turn for turn, _ in ended] if paused is not None else None
         if not message.is_error and paused is None:
             results = self.recorder.tree.setdefault("results", {})
-            for turn, _ in ended:
-                results[turn] = _sdk.result_tree(message)
+            for turn, text in ended:
+                results[turn] = {"of": known_by(text), "result": _sdk.result_tree(message)}
             for oldest in list(results)[:-_TURNS]:
                 del results[oldest]
         await self.recorder.turn_ended(message, paused=paused)
 
-    def result_of(self, turn: str) -> ResultMessage | None:
-        """Return the result of a turn that came to its end before, None: it did not."""
+    def result_of(self, turn: str, text: str | None) -> ResultMessage | None:
+        """Return the result of a turn that came to its end before, None: it did not.
+
+        Raises:
+            InputChanged: its message was another one.
+        """
         results: dict[str, Any] = self.recorder.tree.get("results") or {}
-        return _sdk.result_of(results[turn]) if turn in results else None
+        known = results.get(turn)
+        if known is None:
+            return None
+        if text is not None and known["of"] not in (None, known_by(text)):
+            raise InputChanged(
+                f"run {one_line(self.run.run_id)}: the message turn={turn!r} was another one. "
+                "Nothing was sent. Give each message an id of its own."
+            )
+        return _sdk.result_of(known["result"])
+
+    async def refuse_waiting(self) -> None:
+        """Refuse a message that would drop a call which waits for a person.
+
+        Raises:
+            WaitingForPerson: nobody has decided yet.
+            UsageError: somebody has, since the client was connected.
+        """
+        journal = self.run._journal
+
+        def look() -> Exception:
+            if questions.fresh(journal).open:
+                return questions.waiting(journal)
+            return UsageError(
+                f"run {one_line(self.run.run_id)}: a person has decided about the call that the "
+                "session stopped at. Connect again: it goes on with that by itself."
+            )
+
+        raise await wait_for(in_thread(lambda: journal.turns.do(look)))
+
+
+def known_by(text: str | None) -> str | None:
+    """Return what a message is recognised by, None where that is not known."""
+    return None if text is None else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

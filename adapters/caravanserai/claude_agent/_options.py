@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from claude_agent_sdk import ClaudeAgentOptions
+
 from caravanserai_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import ClaudeAgentOptions
-
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
@@ -118,6 +118,8 @@ def options_of(run_id: Any, keeping: Keeping, *, again: bool = False) -> Options
             "run_id= is the name under which the session is kept and found again, a string"
         )
     given: dict[str, Any] = dict(keeping)
+    for name in given.keys() - Keeping.__annotations__.keys():
+        raise TypeError(f"unexpected keyword argument {name!r}")
     at, new = given.pop("at", None), given.pop("new_run_id", None)
     patterns: Any = given.pop("needs_approval", ()) or ()
     if isinstance(patterns, str) or not all(isinstance(one, str) for one in patterns):
@@ -131,6 +133,10 @@ def options_of(run_id: Any, keeping: Keeping, *, again: bool = False) -> Options
             "at= and new_run_id= belong together: to go on from an earlier waypoint is a run of "
             "its own, and the one that it branches off stays as it is"
         )
+    if new is not None and new == run_id:
+        raise UsageError(
+            f"new_run_id= names a run of its own, and {run_id!r} is the one that it branches off"
+        )
     if at is not None and type(at) is not int:
         raise UsageError(f"at= takes a waypoint's number, an int, not {type(at).__name__}")
     name, origin = (run_id, None) if new is None else (new, run_id)
@@ -143,6 +149,8 @@ def check_given(given: ClaudeAgentOptions) -> None:
     Raises:
         UsageError: it says which, and what to do instead.
     """
+    if not isinstance(given, ClaudeAgentOptions):
+        raise UsageError(f"options= takes ClaudeAgentOptions, not {type(given).__name__}")
     for name, why in _TAKEN.items():
         if getattr(given, name, None):
             raise UsageError(f"ClaudeAgentOptions({name}=…) cannot be combined with a run: {why}.")

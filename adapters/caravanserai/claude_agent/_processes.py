@@ -57,13 +57,20 @@ def _sessions(process: psutil.Process) -> Iterator[str]:
             yield value
 
 
-def end(run_id: str, session: str, busy: Callable[[], bool], patience: float = PATIENCE) -> int:
+def end(
+    run_id: str,
+    session: str,
+    busy: Callable[[], bool],
+    whose: str = "began it is gone",
+    patience: float = PATIENCE,
+) -> int:
     """See to it that no process of earlier starts works on a session; returns how many did.
 
     Args:
         run_id: the run, for what is said.
         session: its id.
         busy: whether it does something that is worth waiting for.
+        whose: ends the sentence that begins with "the program that".
         patience: seconds until it is ended all the same.
     """
     found = of_session(session)
@@ -80,10 +87,11 @@ def end(run_id: str, session: str, busy: Callable[[], bool], patience: float = P
             continue  # of a loop of this program that was left a moment ago
         _log.warning(
             "run %s: the Claude process %d, begun at %s, still works on its session, though the "
-            "program that began it is gone. %s: two at once would spoil the session.",
+            "program that %s. %s: two at once would spoil the session.",
             one_line(run_id),
             process.pid,
             _begun(process),
+            whose,
             why,
         )
     limit = time.monotonic() + patience

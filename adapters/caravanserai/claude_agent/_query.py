@@ -12,6 +12,7 @@ from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, 
 
 from caravanserai.claude_agent import _facts, _sdk, _working
 from caravanserai.claude_agent._options import check_given, options_of
+from caravanserai.claude_agent._recorder import tell_who_waits
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
     everything_said,
@@ -21,8 +22,8 @@ from caravanserai.claude_agent._start import (
     make_ready,
     open_session,
     standing,
+    waits,
 )
-from caravanserai_core import questions
 from caravanserai_core.errors import InputChanged, UsageError
 from caravanserai_core.escaping import collected
 from caravanserai_core.homes import store_for
@@ -96,10 +97,11 @@ async def resumable_query(
     """
     kept = options_of(run_id, keeping, again=again)
     given = options or ClaudeAgentOptions()
-    if not isinstance(prompt, str):
+    asked: Any = prompt
+    if not isinstance(asked, str) or not asked.strip():
         raise UsageError(
-            "resumable_query takes prompt= as a text, which the next start is compared with. For a "
-            "stream of messages use WaypointClient."
+            "resumable_query takes prompt= as a text of at least one word, which the next start is "
+            "compared with. For a stream of messages use WaypointClient."
         )
     check_given(given)
     check_run_id(kept.run_id)
@@ -183,7 +185,8 @@ class _Job:
         paused = known["at"] == "pause" and not self._tree["did"]
         self._deferred = (known["deferred"] or {}).get("id")
         if paused:
-            if run._journal.turns.do(lambda: _waits(run, known)):
+            if run._journal.turns.do(lambda: waits(run._journal, known)):
+                run._journal.turns.do(lambda: tell_who_waits(run._journal))
                 return _sdk.result_of(known["result"])
             self._continues = known["deferred"] is not None and not forked
             self._cut_off = False
@@ -318,17 +321,6 @@ class _Job:
             self._ended = message
         if asked or paused is not None:
             over.set()
-
-
-def _waits(run: Run, known: Tree) -> bool:
-    """Say whether a session that stopped at a call waits for a person still."""
-    ledger = questions.fresh(run._journal)
-    if known["deferred"] is None:  # any answer is something to go on with
-        return bool(ledger.open) and not any(
-            one.state == "answered" for one in ledger.questions.values()
-        )
-    name = known["deferred"].get("question")
-    return any(name in (None, question.id) for question in ledger.open)
 
 
 def _is_over(message: Message) -> bool:

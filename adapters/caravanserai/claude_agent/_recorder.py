@@ -26,6 +26,7 @@ from caravanserai.claude_agent._events import (
 from caravanserai.claude_agent._facts import shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
+from caravanserai_core import questions
 from caravanserai_core.errors import CaravanseraiError, UsageError, WaitingForPerson
 from caravanserai_core.quoting import one_line
 from caravanserai_core.redact import redact
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._facts import Fact, Tree
     from caravanserai.claude_agent._options import Options
     from caravanserai.claude_agent._transcripts import Transcripts
+    from caravanserai_core.journal import Journal
     from caravanserai_core.run import Run
 
     Hook = Callable[[Any, str | None, Any], Awaitable[dict[str, Any]]]
@@ -53,6 +55,12 @@ _WHOLE: Final = 50_000
 """Most characters of a result that are kept beside the transcript."""
 
 _PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate"})
+
+
+def tell_who_waits(journal: Journal) -> None:
+    """Say that the run waits for a person, and how it is answered. Runs in the run's turn."""
+    if journal.ledger.open:
+        _log.warning("%s", questions.waiting(journal))
 
 
 class Recorder:
@@ -510,6 +518,7 @@ class Recorder:
         if paused is not None:
             self.tree["result"] = _sdk.result_tree(paused)
             await self.waypoint("pause")
+            await self._turn(lambda: tell_who_waits(self._run._journal))
         elif last:
             self.tree["result"] = _sdk.result_tree(message)
             await self.waypoint("end")

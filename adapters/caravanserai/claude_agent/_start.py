@@ -14,7 +14,7 @@ from caravanserai.claude_agent._calls import Made, digest_of
 from caravanserai.claude_agent._options import HARMLESS, Options, check_given
 from caravanserai.claude_agent._recorder import FACT, Recorder
 from caravanserai.claude_agent._transcripts import Key, Transcripts
-from caravanserai_core import reading
+from caravanserai_core import questions, reading
 from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
@@ -24,10 +24,11 @@ from caravanserai_core.run import Run, open_run
 from caravanserai_core.upkeep import fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from caravanserai.claude_agent._entries import Entry
     from caravanserai.claude_agent._facts import Tree
+    from caravanserai_core.journal import Journal
 
 _log = logging.getLogger("caravanserai")
 
@@ -81,8 +82,18 @@ def _fork_once(options: Options) -> None:
     """Begin a run at a waypoint of another one, unless that was done before: then it goes on."""
     assert options.forked is not None, "no run to branch off"
     store = store_for(options.run_id, options.store)
-    if reading.recent(store, options.run_id) is not None:
-        return
+    known = reading.recent(store, options.run_id)
+    if known is not None:
+        origin = reading.opening(known.opening).origin or {}
+        if origin.get("run_id") == options.forked and options.at in (origin.get("waypoint"), -1):
+            return
+        of = f"waypoint {origin['waypoint']} of {origin['run_id']}" if "waypoint" in origin else ""
+        raise UsageError(
+            f"run {one_line(options.run_id)} exists already, and does not begin at waypoint "
+            f"{options.at} of {one_line(str(options.forked))}"
+            f"{f' but at {one_line(of)}' if of else ''}. Give another new_run_id, or leave at= "
+            "and new_run_id= out and name that run to go on with it."
+        )
     fork(options.forked, at=options.at, new_run_id=options.run_id, store=store)
 
 
@@ -107,6 +118,17 @@ def known_state(run: Run, options: Options) -> Tree | None:
             "state would be lost. Use another run_id."
         )
     return state
+
+
+def waits(journal: Journal, known: Tree) -> bool:
+    """Say whether a session that stopped at a call waits for a person still. In the run's turn."""
+    ledger = questions.fresh(journal)
+    if known["deferred"] is None:  # any answer is something to go on with
+        return bool(ledger.open) and not any(
+            one.state == "answered" for one in ledger.questions.values()
+        )
+    name = known["deferred"].get("question")
+    return any(name in (None, question.id) for question in ledger.open)
 
 
 def first_waypoint(run: Run, tree: Tree) -> None:
@@ -162,7 +184,8 @@ def make_ready(
     local = None
     if old is not None:
         commands = _outside(tree, given)
-        _processes.end(run.run_id, old, lambda: _local.is_running(old, given, commands))
+        whose = "the run was taken from" if options.takeover else "began it is gone"
+        _processes.end(run.run_id, old, lambda: _local.is_running(old, given, commands), whose)
         local = _local.take_over(run.run_id, old, given, kept)
     more: dict[str, Any]
     resumes, rebuilt = True, False
@@ -196,7 +219,10 @@ def make_ready(
         run.entry(FACT, fact)
     # What ran in our own process ended with it, whatever the CLI wrote since.
     outside = {id_: tree["running"][id_] for id_ in _outside(tree, given)}
-    run._journal.turns.do(lambda: recorder.calls.close(outside, kept.answered))
+    closed = run._journal.turns.do(lambda: recorder.calls.close(outside, kept.answered))
+    for fact in _facts_of(kept, old, closed):
+        _facts.take(tree, fact)
+        run.entry(FACT, fact, durable=False)
     _facts.cut_off(tree)
     if deferred is not None and old is not None:
         main = kept.read(Key(old))
@@ -250,6 +276,26 @@ def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
     return {made: text for made, text in found.items() if made.tool not in HARMLESS}
 
 
+def _facts_of(kept: Transcripts, session: str | None, calls: set[str]) -> Iterator[_facts.Fact]:
+    """Yield the facts of calls that ended after their program, as the transcript tells of them."""
+    if not calls or session is None:
+        return
+    for path in ("", *kept.paths(session)):
+        entries = kept.read(Key(session, path))
+        results = {result.id: result for result in _entries.results(entries)}
+        for call in _entries.calls(entries):
+            result = results.get(str(call.get("id")))
+            if result is not None and result.id in calls:
+                yield _facts.tool_fact(
+                    str(call.get("name")),
+                    call.get("input") or {},
+                    result=result.text,
+                    failed=result.failed,
+                    id=result.id,
+                    agent=path.removeprefix("subagents/agent-") or None,
+                )
+
+
 def _ended(entries: list[Entry]) -> dict[Made, str]:
     """Return the results of the calls that a transcript tells of."""
     found: dict[Made, str] = {}
@@ -284,6 +330,10 @@ def _heard(given: ClaudeAgentOptions) -> Callable[[str], None]:
     theirs = given.stderr
 
     def heard(line: str) -> None:
+        if "is already in use" in line:
+            _log.warning(
+                "options of with_waypoints are for one session: ask for new ones each time"
+            )
         if theirs is not None:
             theirs(line)
         else:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from claude_agent_sdk import ClaudeAgentOptions
 
 from caravanserai.claude_agent import _processes, _working
-from caravanserai.claude_agent._conversation import Conversation
+from caravanserai.claude_agent._conversation import WAITS, Conversation
 from caravanserai.claude_agent._options import check_given, options_of
+from caravanserai_core import questions
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
@@ -57,6 +58,7 @@ def with_waypoints(
 
     Raises:
         RunBusy: another process works on the run, or a session of this one.
+        WaitingForPerson: the session stopped at a call that a person has to decide about.
         UsageError: the options do not go together.
     """
     kept = options_of(run_id, keeping)
@@ -71,10 +73,14 @@ def with_waypoints(
         _working.enter(journal, _working.OPTIONS)
         entering.callback(_working.leave, journal)
         talk = Conversation(kept, given)
-        owned = talk.open().owning()
+        run = talk.open()
+        owned = run.owning()
         owned.__enter__()
         entering.callback(owned.give_back)
         ready = talk.make_ready(follows=False)
+        if talk.standing == WAITS:
+            # A prompt would drop the call.
+            raise run._journal.turns.do(lambda: questions.waiting(run._journal))
         entering.callback(_held.pop, id(journal), None)
         release = weakref.finalize(ready.recorder, entering.pop_all().close)
         _held[id(journal)] = _Held(ready.recorder.tree["session"]["id"], release)
