@@ -124,12 +124,9 @@ def test_a_session_that_the_cli_has_lost_is_built_anew(life: Start, way: str) ->
 
 def said(body: dict[str, object]) -> list[str]:
     messages: list[dict[str, object]] = body["messages"]  # type: ignore[assignment]
-    found = []
-    for message in messages:
-        content = message["content"]
-        for block in content if isinstance(content, list) else []:
-            found.append(str(block.get("text", "")))
-    return found
+    contents = [message["content"] for message in messages]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    return [str(block.get("text", "")) for block in blocks]
 
 
 def test_the_program_has_one_id_of_its_own(life: Start) -> None:

@@ -10,7 +10,7 @@ from integration_tests.support import require
 
 require("claude_agent_sdk")
 
-from caravanserai.claude_agent import _facts
+from caravanserai.claude_agent import _facts, _processes
 from caravanserai.claude_agent._calls import Made, digest_of
 from caravanserai.claude_agent._start import _unknown
 
@@ -116,3 +116,39 @@ def test_many_facts_are_counted_and_not_kept() -> None:
     tree = begun(*({"what": "said", "text": str(n)} for n in range(1000)))
     assert len(tree["did"]) < 1000
     assert len(tree["did"]) + tree["left_out"] == 1000
+
+
+def test_a_state_of_another_version_is_filled_up() -> None:
+    whole = begun({"what": "prompt", "text": "x"})
+    for name in whole.keys() - {"run", "prompt", "at"}:
+        state = {key: value for key, value in whole.items() if key != name}
+        assert _facts.filled(state).keys() == whole.keys()
+    state = {**whole, "session": {"id": "s"}, "later": 1}
+    found = _facts.filled(state)
+    assert found["session"]["parent"] is None
+    assert found["session"]["id"] == "s"
+    assert found["later"] == 1
+
+
+def test_a_fact_that_cannot_be_read_is_passed_over() -> None:
+    tree = begun({"what": "plan"}, {"what": "begins"}, {"what": "cost"}, {"what": "from later"})
+    assert tree["plan"] == []
+    assert tree["running"] == {}
+
+
+def test_a_fork_works_on_its_own_session() -> None:
+    class Process:
+        def __init__(self, *words: str) -> None:
+            self._words = ["claude", *words]
+
+        def cmdline(self) -> list[str]:
+            return self._words
+
+    def session(*words: str) -> list[str]:
+        process: Any = Process(*words)
+        return list(_processes._sessions(process))
+
+    assert session("--resume=a", "--fork-session", "--session-id=b") == ["b"]
+    assert session("--resume", "a") == ["a"]
+    assert session("--session-id=b", "--verbose") == ["b"]
+    assert session("--verbose") == []

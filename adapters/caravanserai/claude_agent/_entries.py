@@ -38,6 +38,15 @@ _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 """Why the model stops at the end of a turn (Messages API)."""
 
 
+WITHHELD: Final = "[not kept: it holds a secret in another form]"
+
+_KEPT: Final = (
+    *("type", "subtype", "uuid", "parentUuid", "logicalParentUuid", "sessionId", "timestamp"),
+    *("isSidechain", "agentId", "version", "isMeta"),
+)
+_KEPT_OF_MESSAGES: Final = ("id", "type", "role", "model", "stop_reason", "usage")
+
+
 def uuid_of(entry: Mapping[str, Any]) -> str:
     """Return the id of an entry, "" for one that has none."""
     found = entry.get("uuid")
@@ -152,6 +161,29 @@ def sizes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
             pair = {"before": told.get("preTokens"), "after": told.get("postTokens")}
             found = {name: size for name, size in pair.items() if type(size) is int}
     return found
+
+
+def withheld(entry: Mapping[str, Any]) -> Entry:
+    """Return an entry with words in the place of all that is said in it."""
+    kept = _part(entry, *_KEPT)
+    message = entry.get("message")
+    if isinstance(message, dict):
+        inner = _part(message, *_KEPT_OF_MESSAGES)
+        kept["message"] = {**inner, "content": [_withheld(block) for block in blocks(entry)]}
+    return kept
+
+
+def _withheld(block: Mapping[str, Any]) -> Entry:
+    kind = block.get("type")
+    if kind == "tool_use":
+        return {**_part(block, "type", "id", "name"), "input": {"not kept": WITHHELD}}
+    if kind == "tool_result":
+        return {**_part(block, "type", "tool_use_id", "is_error"), "content": WITHHELD}
+    return {"type": "text", "text": WITHHELD}
+
+
+def _part(tree: Mapping[str, Any], *names: str) -> Entry:
+    return {name: tree[name] for name in names if name in tree}
 
 
 def is_boundary(entry: Mapping[str, Any]) -> bool:

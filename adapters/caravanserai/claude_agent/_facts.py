@@ -6,6 +6,7 @@ a process that takes over after a crash has the same state as the one that died.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core.redact import beginning, redact
@@ -13,6 +14,8 @@ from caravanserai_core.words import arguments_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_log = logging.getLogger("caravanserai")
 
 __all__ = ["Fact", "Tree", "begun", "new", "take", "tool_fact"]
 
@@ -77,6 +80,18 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "so_far": [],
         "result": None,
     }
+
+
+def filled(tree: Tree) -> Tree:
+    """Return a state of another version of this adapter, with what it lacks."""
+    whole = begun(tree["run"], "", tree["prompt"])
+    for name, value in tree.items():
+        parts = whole.get(name)
+        if isinstance(parts, dict) and isinstance(value, dict):
+            whole[name] = {**parts, **value}
+        else:
+            whole[name] = value
+    return whole
 
 
 def branch(tree: Tree, run_id: str) -> None:
@@ -150,7 +165,12 @@ def take(tree: Tree, fact: Mapping[str, Any]) -> None:
     what = fact.get("what")
     change = _CHANGES.get(str(what))
     if change is not None:
-        change(tree, fact)
+        try:
+            change(tree, fact)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Of a later version maybe: the notes tell less, and nothing else rests on it.
+            _log.warning("a fact %r cannot be read: %r", what, error)
+            return
     if what in _SILENT:
         return
     if len(tree["did"]) < _MOST:

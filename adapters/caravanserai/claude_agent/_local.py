@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claude_agent_sdk import project_key_for_directory
 
-from caravanserai.claude_agent import _entries
+from caravanserai.claude_agent import _entries, _processes
 from caravanserai.claude_agent._transcripts import Key
 from caravanserai_core.quoting import one_line
 
@@ -87,7 +87,7 @@ def take_over(run_id: str, session: str, given: ClaudeAgentOptions, kept: Transc
                 one_line(run_id),
                 one_line(str(file), 300),
             )
-        if folder is not None:
+        if folder is not None and not _processes.is_used(folder):
             shutil.rmtree(folder, ignore_errors=True)
     if taken:
         # The file may be ahead of a copy that is looked at first.

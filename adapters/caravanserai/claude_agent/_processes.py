@@ -18,6 +18,7 @@ from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _log = logging.getLogger("caravanserai")
 
@@ -30,8 +31,8 @@ _LOOK = 0.1
 _GRACE = 1.0
 """Seconds between asking a process to end and making it."""
 
-_NAMING = ("--resume", "--session-id")
-"""The CLI's options that name a session (claude-agent-sdk 0.2.189)."""
+_NAMING = ("--session-id", "--resume")
+"""The CLI's options that name a session, the one that it works on first (SDK 0.2.189)."""
 
 
 def of_session(session: str) -> list[psutil.Process]:
@@ -48,13 +49,25 @@ def _sessions(process: psutil.Process) -> Iterator[str]:
         words = process.cmdline()
     except psutil.Error:
         return
-    for word, following in pairwise(words):
-        if word in _NAMING:
-            yield following
-    for word in words:
+    named: dict[str, str] = {}
+    for word, following in pairwise([*words, ""]):
         name, _, value = word.partition("=")
-        if value and name in _NAMING:
-            yield value
+        if name in _NAMING:
+            named[name] = value or following
+    # A fork resumes one session and works on another.
+    yield from [named[name] for name in _NAMING if name in named][:1]
+
+
+def is_used(folder: Path) -> bool:
+    """Say whether a living process has a folder as the CLI's configuration."""
+    return any(_configured(process) == str(folder) for process in psutil.process_iter())
+
+
+def _configured(process: psutil.Process) -> str:
+    try:
+        return str(process.environ().get("CLAUDE_CONFIG_DIR", ""))
+    except psutil.Error:
+        return ""
 
 
 def end(

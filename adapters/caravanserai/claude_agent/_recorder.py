@@ -27,9 +27,14 @@ from caravanserai.claude_agent._facts import shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core import questions
-from caravanserai_core.errors import CaravanseraiError, UsageError, WaitingForPerson
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    SecretFound,
+    UsageError,
+    WaitingForPerson,
+)
 from caravanserai_core.quoting import one_line
-from caravanserai_core.redact import redact
+from caravanserai_core.redact import beginning, redact
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -129,7 +134,7 @@ class Recorder:
     def leave(self, error: Exception) -> None:
         """Note what ends the start, whatever the CLI makes of it."""
         if self.reason is None:
-            self.reason = getattr(error, "__cause__", None) or error
+            self.reason = error
             _log.warning("run %s stops: %s", one_line(self._run.run_id), one_line(str(error), 500))
 
     def _stopping(self) -> dict[str, Any]:
@@ -199,8 +204,13 @@ class Recorder:
 
         The fact is first, since it has the result: a call that has ended is never made again.
         """
+        try:
+            note = self._run._entry(FACT, fact, None, "", None, False)
+        except SecretFound:
+            # It can be written in no form, and what was done has to be.
+            fact |= dict.fromkeys(("result", "whole"), _entries.WITHHELD)
+            note = self._run._entry(FACT, fact, None, "", None, False)
         _facts.take(self.tree, fact)
-        note = self._run._entry(FACT, fact, None, "", None, False)
         return await self._run._later(lambda: (note(), end())[1])
 
     async def _turn(self, work: Callable[[], Any]) -> Any:
@@ -281,7 +291,9 @@ class Recorder:
         more = seen_in(response) if isinstance(response, Mapping) else {}
         text = text_of(response)
         # All of it, for a start that finds no trace of it in the transcript.
-        whole = (text or "")[:_WHOLE]
+        whole = text or ""
+        if len(whole) > _WHOLE:
+            whole = beginning(whole, _WHOLE)  # no part of a secret that is cut there
         # As the model made it: a hook or a permission of the program may have changed it since.
         running = self.tree["running"].get(id_)
         made = Made(tool, running["call"] if running else digest_of(tool, arguments))
@@ -513,6 +525,9 @@ class Recorder:
         if message.is_error:
             told = message.result or "; ".join(message.errors or []) or message.subtype
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
+        if paused is None:
+            # Of a command such as /clear there is none.
+            self.tree["said"] = _facts.text(message.result) if message.result else None
         if over and paused is None and not message.is_error:
             _facts.turn_over(self.tree)
         if paused is not None:

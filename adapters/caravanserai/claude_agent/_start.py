@@ -36,6 +36,9 @@ ADAPTER: Final = "claude-agent"
 
 _GOAL: Final = 300
 
+_NEEDED: Final = frozenset({"at", "claude", "prompt", "run", "session"})
+"""What a state cannot be without."""
+
 _BUFFER: Final = 64 * 1024 * 1024
 """Bytes of the longest message of the CLI, where the program says nothing; the SDK takes 1 MiB."""
 
@@ -112,12 +115,12 @@ def known_state(run: Run, options: Options) -> Tree | None:
     state = run.state
     if state is None or options.again:
         return None
-    if not isinstance(state, dict) or "claude" not in state or "session" not in state:
+    if not isinstance(state, dict) or not state.keys() >= _NEEDED:
         raise UsageError(
             f"run {one_line(run.run_id)} is not of a session under caravanserai.claude_agent: its "
             "state would be lost. Use another run_id."
         )
-    return state
+    return _facts.filled(state)
 
 
 def waits(journal: Journal, known: Tree) -> bool:

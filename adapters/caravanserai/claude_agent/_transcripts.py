@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai.claude_agent import _entries
 from caravanserai.claude_agent.retention import ENTRIES
-from caravanserai_core import reading, survey
+from caravanserai_core import codec, reading, survey
+from caravanserai_core.errors import SecretFound
+from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from caravanserai.claude_agent._entries import Entry
     from caravanserai_core.records import Record
     from caravanserai_core.work import Work
+
+
+_log = logging.getLogger("caravanserai")
 
 
 class Key(NamedTuple):
@@ -110,8 +116,24 @@ class Transcripts:
         """Write entries down; see `Work.entry`."""
         new = self.new(key, entries)
         if new:
-            self._run.entry(ENTRIES, _data(key, new), durable=durable)
+            try:
+                self._run.entry(ENTRIES, _data(key, new), durable=durable)
+            except SecretFound as error:
+                self._run.entry(ENTRIES, _data(key, self._without(new, error)), durable=durable)
             self._count(key, new)
+
+    def _without(self, entries: list[Entry], error: SecretFound) -> list[Entry]:
+        """Return entries with words in the place of those that hold an encoded secret.
+
+        To refuse them would leave the session without its further course.
+        """
+        _log.warning(
+            "run %s: a part of the transcript is not kept: %s A session that is resumed from the "
+            "CLI's own file has it, one from the run's copy is told that it is missing.",
+            one_line(self._run.run_id),
+            one_line(str(error), 300),
+        )
+        return [_entries.withheld(one) if _is_refused(one) else one for one in entries]
 
     async def akeep(self, key: Key, entries: list[Entry]) -> list[Entry]:
         """Write entries down from async code; returns those that were new.
@@ -120,9 +142,21 @@ class Transcripts:
         """
         new = self.new(key, entries)
         if new:
-            await self._run.aentry(ENTRIES, _data(key, new), durable=False)
+            try:
+                await self._run.aentry(ENTRIES, _data(key, new), durable=False)
+            except SecretFound as error:
+                kept = _data(key, self._without(new, error))
+                await self._run.aentry(ENTRIES, kept, durable=False)
             self._count(key, new)
         return new
+
+
+def _is_refused(entry: Entry) -> bool:
+    try:
+        codec.encode(entry)
+    except SecretFound:
+        return True
+    return False
 
 
 def once_each(entries: Iterable[Entry]) -> list[Entry]:
