@@ -126,9 +126,10 @@ def run(environment: dict[str, str], options: dict[str, Any]) -> int:
     Args:
         environment: of the process and of the CLI.
         options: those of `jobs.run`, and `way`: client, with or query; `says`: what is said, of a
-            client also [text, turn]; `second`: a second client is tried, here and
-            elsewhere; `own`: the program has a hook and a `can_use_tool` of its own; `full`: "begin 2", nothing can be written from
-            the second call of a tool on; `lost`: the CLI's own file is gone when it looks.
+            client also [text, turn]; `second`: a second client is tried, here and elsewhere;
+            `own`: the program has a hook and a `can_use_tool` of its own; `full`: "begin 2",
+            nothing can be written from the second call of a tool on; `lost`: the CLI's own file
+            is gone when it looks.
     """
     jobs.begin(environment, options)
     more = dict(options.get("sdk", {}))

@@ -11,7 +11,7 @@ from integration_tests.support import require
 require("claude_agent_sdk")
 
 from caravanserai.claude_agent import _facts, _processes
-from caravanserai.claude_agent._calls import Made, digest_of
+from caravanserai.claude_agent._calls import Ended, digest_of
 from caravanserai.claude_agent._start import _unknown
 
 CHARGE = "mcp__pay__charge"
@@ -45,13 +45,25 @@ def begun(*facts: dict[str, Any]) -> dict[str, Any]:
 def unknown(tree: dict[str, Any], *answered: int, entries: Any = ()) -> set[str]:
     _facts.cut_off(tree)
     kept: Any = Kept({f"call {n}": True for n in answered}, list(entries))
-    return set(_unknown(tree, kept, "s").values())
+    return {ended.result for ended in _unknown(tree, kept, "s").values()}
 
 
 def test_a_result_that_the_transcript_lost_is_known() -> None:
     tree = begun(charged(1), charged(2))
     assert unknown(tree, 1) == {"charged 2"}
-    assert Made(CHARGE, digest_of(CHARGE, {"n": 2})) in _unknown(tree, Kept({}, []), "s")  # type: ignore[arg-type]
+    kept: Any = Kept({}, [])
+    assert (
+        Ended(CHARGE, digest_of(CHARGE, {"n": 2}), "n=2", "charged 2")
+        in _unknown(tree, kept, "s").values()
+    )
+
+
+def test_two_equal_calls_are_two() -> None:
+    twice = [charged(1), charged(1) | {"id": "another"}]
+    tree = begun(*twice)
+    _facts.cut_off(tree)
+    kept: Any = Kept({}, [])
+    assert len(_unknown(tree, kept, "s")) == 2
 
 
 def test_the_end_of_a_turn_leaves_what_a_subagent_at_work_did() -> None:

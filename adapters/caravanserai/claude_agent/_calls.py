@@ -74,16 +74,20 @@ class Given(NamedTuple):
     reason: str
 
 
-class Made(NamedTuple):
-    """What was called.
+class Ended(NamedTuple):
+    """A call that ended.
 
     Attributes:
-        tool: the tool.
+        tool: what was called.
         digest: of its arguments.
+        shown: the arguments, as people read them.
+        result: what it gave, as the model reads it.
     """
 
     tool: str
     digest: str
+    shown: str
+    result: str
 
 
 class Deferred(NamedTuple):
@@ -108,7 +112,7 @@ class Calls:
 
     Attributes:
         waits: the call that the session ends at, once there is one.
-        finished: results of calls that the model does not know of, by what was called.
+        finished: calls that the model does not know the results of, by their ids.
     """
 
     def __init__(self, journal: Journal, options: Options) -> None:
@@ -116,7 +120,7 @@ class Calls:
         self._options = options
         self._flights: dict[str, Flight] = {}
         self.waits: str | None = None
-        self.finished: dict[Made, str] = {}
+        self.finished: dict[str, Ended] = {}
 
     # ------------------------------------------------------------------ in the run's turn
 
@@ -134,11 +138,11 @@ class Calls:
             EffectUncertain: the program said so.
         """
         digest = digest_of(tool, given)
-        result = self.finished.pop(Made(tool, digest), None)
-        if result is not None and tool not in HARMLESS:
+        ended = self._finished(tool, digest)
+        if ended is not None:
             return Given(
                 "Not run again: this very call was made and ended before the session was cut off, "
-                f"and its result was lost with it. The result: {result}\n"
+                f"and its result was lost with it. The result: {ended.result}\n"
                 "If it has to be made a second time on purpose, call it once more."
             )
         known = self._uncertain(tool, digest)
@@ -202,6 +206,10 @@ class Calls:
                     break
         return closed
 
+    def is_open(self, id_: str) -> bool:
+        """Say whether a call of this start has no end yet."""
+        return id_ in self._flights
+
     def unsettled(self) -> Iterator[Effect]:
         """Yield the calls of earlier starts that began and never reported back."""
         mine = {flight.step.name for flight in self._flights.values()}
@@ -218,6 +226,13 @@ class Calls:
                 stepping.add(self._journal, flight, {"what": "paused"})
 
     # ------------------------------------------------------------------ which call it is
+
+    def _finished(self, tool: str, digest: str) -> Ended | None:
+        """Return an equal call whose result the model does not know, once for each such call."""
+        for id_, ended in self.finished.items():
+            if (ended.tool, ended.digest) == (tool, digest):
+                return self.finished.pop(id_)
+        return None
 
     def _uncertain(self, tool: str, digest: str) -> Effect | None:
         """Return an equal call of an earlier start that may have happened."""

@@ -67,7 +67,7 @@ def seen_in(response: Mapping[str, Any]) -> dict[str, Any]:
         told["made"] = response["type"]
         if response["type"] == "create" and isinstance(response.get("content"), str):
             told["added"], told["removed"] = len(response["content"].splitlines()), 0
-    if response.get("isAsync"):
+    if response.get("isAsync") or response.get("backgroundTaskId"):
         told["beside"] = True
     if response.get("agentId"):
         told["of"] = str(response["agentId"])

@@ -219,7 +219,8 @@ def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["running"].pop(fact.get("id"), None)
     if "whole" in fact and not fact.get("beside"):
         # Until the transcript has it.
-        told = {name: fact[name] for name in ("tool", "call", "whole", "agent") if name in fact}
+        names = ("tool", "arguments", "call", "whole", "agent")
+        told = {name: fact[name] for name in names if name in fact}
         tree["dropped" if fact.get("dropped") else "fresh"][fact["id"]] = told
     agent = tree["agents"].get(fact.get("agent"))
     if agent is not None:

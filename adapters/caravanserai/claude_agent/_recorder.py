@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk, _telling
-from caravanserai.claude_agent._calls import Calls, Deferred, Given, Made, Refused, digest_of
+from caravanserai.claude_agent._calls import Calls, Deferred, Ended, Given, Refused, digest_of
 from caravanserai.claude_agent._events import (
     answer,
     arguments_of,
@@ -233,6 +233,9 @@ class Recorder:
         elif said.startswith(_sdk.NOTIFIED) and not asked:
             # A call that waited for a person is dropped with it (2.1.332).
             await self._note({"what": "woken"})
+            for id_ in _sdk.NOTIFIED_OF.findall(said):
+                if self.calls.is_open(id_):
+                    await self._turn(lambda: self.calls.end(id_, None))  # noqa: B023
         else:
             self.submitted = True
             await self._note({"what": "prompt", "text": _facts.text(said)})
@@ -296,7 +299,7 @@ class Recorder:
             whole = beginning(whole, _WHOLE)  # no part of a secret that is cut there
         # As the model made it: a hook or a permission of the program may have changed it since.
         running = self.tree["running"].get(id_)
-        made = Made(tool, running["call"] if running else digest_of(tool, arguments))
+        digest = running["call"] if running else digest_of(tool, arguments)
         await self._note_end(
             _facts.tool_fact(
                 tool,
@@ -306,15 +309,16 @@ class Recorder:
                 agent=given.get("agent_id"),
                 id=id_,
                 whole=whole,
-                call=made.digest,
+                call=digest,
                 **({"dropped": True} if id_ == self.replayed else {}),
                 **more,
             ),
-            lambda: self.calls.end(id_, None),
+            # A command in the background has only begun.
+            lambda: None if more.get("beside") and tool == "Bash" else self.calls.end(id_, None),
         )
         self._begun.pop(id_, None)
         if id_ == self.replayed:
-            self.calls.finished[made] = whole
+            self.calls.finished[id_] = Ended(tool, digest, shown(arguments), whole)
             self._tell_dropped(tool, arguments, whole)
         if tool in _PLANNING:
             for fact in planned(tool, arguments, response):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from claude_agent_sdk import ClaudeAgentOptions
 
 from caravanserai.claude_agent import _entries, _facts, _local, _notes, _processes, _sdk
-from caravanserai.claude_agent._calls import Made, digest_of
+from caravanserai.claude_agent._calls import Ended, digest_of
 from caravanserai.claude_agent._options import HARMLESS, Options, check_given
 from caravanserai.claude_agent._recorder import FACT, Recorder
 from caravanserai.claude_agent._transcripts import Key, Transcripts
@@ -264,19 +264,20 @@ def _outside(tree: Tree, given: ClaudeAgentOptions) -> list[str]:
     ]
 
 
-def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[Made, str]:
+def _unknown(tree: Tree, kept: Transcripts, session: str) -> dict[str, Ended]:
     """Return the results of calls that ended, and that the model is going to know nothing of.
 
     Those that the transcript lost, and those of subagents that were cut off: their agent is told
     only that they were.
     """
-    found: dict[Made, str] = {}
+    found: dict[str, Ended] = {}
     for id_, fact in [*tree["fresh"].items(), *tree["dropped"].items()]:
         if id_ not in kept.answered or id_ in tree["dropped"]:
-            found[Made(fact["tool"], fact["call"])] = fact["whole"]
+            told = (fact["tool"], fact["call"], fact["arguments"], fact["whole"])
+            found[id_] = Ended(*told)
     for id_ in _facts.unknown_agents(tree):
         found |= _ended(kept.read(Key(session, f"subagents/agent-{id_}")))
-    return {made: text for made, text in found.items() if made.tool not in HARMLESS}
+    return {id_: ended for id_, ended in found.items() if ended.tool not in HARMLESS}
 
 
 def _facts_of(kept: Transcripts, session: str | None, calls: set[str]) -> Iterator[_facts.Fact]:
@@ -299,15 +300,16 @@ def _facts_of(kept: Transcripts, session: str | None, calls: set[str]) -> Iterat
                 )
 
 
-def _ended(entries: list[Entry]) -> dict[Made, str]:
+def _ended(entries: list[Entry]) -> dict[str, Ended]:
     """Return the results of the calls that a transcript tells of."""
-    found: dict[Made, str] = {}
+    found: dict[str, Ended] = {}
     results = {result.id: result for result in _entries.results(entries)}
     for call in _entries.calls(entries):
         result = results.get(str(call.get("id")))
         tool, arguments = str(call.get("name")), call.get("input") or {}
         if result is not None and not result.failed and tool not in HARMLESS:
-            found[Made(tool, digest_of(tool, arguments))] = result.text
+            shown = _facts.shown(arguments)
+            found[result.id] = Ended(tool, digest_of(tool, arguments), shown, result.text)
     return found
 
 
