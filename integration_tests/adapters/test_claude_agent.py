@@ -31,7 +31,8 @@ def said(asked: Any) -> dict[str, Any]:
     """Ask for the tool of each step in turn, then say what they gave."""
     for step in STEPS:
         if not asked.made(f"mcp__work__{step}", GIVEN):
-            return {"say": "", "call": [[f"mcp__work__{step}", GIVEN]]}
+            # It takes its time, so that what was done is in the transcript.
+            return {"say": "Next.", "mid": 0.3, "call": [[f"mcp__work__{step}", GIVEN]]}
     # The CLI puts reminders of its own behind the results.
     results = [one for one in ALL if any(one in result for result in asked.results.values())]
     return {"say": json.dumps(results), "call": []}

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock, ToolUseBlock
 
 from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk, _telling
 from caravanserai.claude_agent._calls import Calls, Deferred, Ended, Given, Refused, digest_of
@@ -66,6 +66,13 @@ def tell_who_waits(journal: Journal) -> None:
     """Say that the run waits for a person, and how it is answered. Runs in the run's turn."""
     if journal.ledger.open:
         _log.warning("%s", questions.waiting(journal))
+
+
+def _is_of_a_model(message: Message) -> bool:
+    """Say whether a message tells that a model was asked; the CLI has messages of its own."""
+    if isinstance(message, AssistantMessage):
+        return any(isinstance(block, ToolUseBlock) for block in message.content)
+    return isinstance(message, ResultMessage) and message.duration_api_ms > 0
 
 
 class Recorder:
@@ -483,7 +490,7 @@ class Recorder:
         Raises:
             CaravanseraiError: what it says could not be written down.
         """
-        if isinstance(message, (AssistantMessage, ResultMessage)) and not self._hooked:
+        if not self._hooked and _is_of_a_model(message):
             # Nothing would be written down before a tool begins.
             raise UsageError(
                 f"run {one_line(self._run.run_id)}: the CLI calls no hooks, which a run rests on. "
