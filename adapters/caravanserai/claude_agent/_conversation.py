@@ -70,9 +70,20 @@ class Conversation:
         self.standing = OPEN
 
     def open(self) -> Run:
-        """Open the run; it is to be entered."""
-        self.run = open_session(self._options, None)
-        return self.run
+        """Open the run; it is to be entered.
+
+        Raises:
+            UsageError: it is a job, or of something else.
+        """
+        self.run = run = open_session(self._options, None)
+        known = known_state(run, self._options)
+        if known is not None and known["prompt"] is not None and known["run"] == run.run_id:
+            raise UsageError(
+                f"run {one_line(run.run_id)} is a job of resumable_query, which would not find "
+                "its own state again. Use another run_id, or at= and new_run_id= to begin a "
+                "conversation at a waypoint of it."
+            )
+        return run
 
     def make_ready(self, *, follows: bool, lost: bool = False) -> Ready:
         """Find out how the conversation goes on; see `_start.make_ready`."""
@@ -84,12 +95,6 @@ class Conversation:
             tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
             first_waypoint(run, tree)
         else:
-            if known["prompt"] is not None and known["run"] == run.run_id:
-                raise UsageError(
-                    f"run {one_line(run.run_id)} is a job of resumable_query, which would not find "
-                    "its own state again. Use another run_id, or at= and new_run_id= to begin a "
-                    "conversation at a waypoint of it."
-                )
             tree = standing(run, known, run.waypoint)
             # A turn that came to its end leaves nothing behind it but what the CLI tidies up.
             cut_off = known["at"] not in ("turn", "pause", "end") or bool(tree["did"])
@@ -130,7 +135,8 @@ class Conversation:
         """Write the waypoint at the end of a turn."""
         heard, self.recorder.heard = self.recorder.heard, []
         # The CLI may take several messages up in one turn, which has one result.
-        ended = [one for one in self.turns if one[1] is None or one[1] in heard]
+        together = len(message.user_message_uuids or ()) >= len(self.turns)
+        ended = [one for one in self.turns if together or one[1] is None or one[1] in heard]
         self.turns = [one for one in self.turns if one not in ended]
         paused = message if message.stop_reason == _sdk.DEFERRED else None
         self.standing = OPEN if paused is None else WAITS

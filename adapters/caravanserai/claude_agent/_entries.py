@@ -38,7 +38,7 @@ _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 """Why the model stops at the end of a turn (Messages API)."""
 
 
-WITHHELD: Final = "[not kept: it holds a secret in another form]"
+WITHHELD: Final = "[not kept: it holds a secret in another form, or cannot be written exactly]"
 
 _KEPT: Final = (
     *("type", "subtype", "uuid", "parentUuid", "logicalParentUuid", "sessionId", "timestamp"),

@@ -110,6 +110,7 @@ async def resumable_query(
         _working.enter(journal, _working.JOB)
         entering.callback(_working.leave, journal)
         run = await wait_for(in_thread(lambda: open_session(kept, goal_of(prompt))))
+        _refuse_conversation(run, kept)
         async with run:
             job = _Job(run, kept, given, prompt)
             found = await wait_for(in_thread(job.begin))
@@ -122,6 +123,21 @@ async def resumable_query(
                     yield message
             finally:
                 await working.aclose()
+
+
+def _refuse_conversation(run: Run, options: Options) -> None:
+    """Refuse a run that is no job.
+
+    Raises:
+        UsageError: it is a conversation, or of something else.
+    """
+    known = known_state(run, options)
+    if known is not None and known["prompt"] is None and known["run"] == run.run_id:
+        raise UsageError(
+            f"run {one_line(run.run_id)} is a conversation: a WaypointClient goes on with it. "
+            "resumable_query is for one job; use another run_id, or at= and new_run_id= to "
+            "begin a job at a waypoint of it."
+        )
 
 
 class _Job:
@@ -158,12 +174,6 @@ class _Job:
             first_waypoint(run, self._tree)
             return None
         forked = known["run"] != run.run_id
-        if known["prompt"] is None and not forked:
-            raise UsageError(
-                f"run {one_line(run.run_id)} is a conversation: a WaypointClient goes on with it. "
-                "resumable_query is for one job; use another run_id, or at= and new_run_id= to "
-                "begin a job at a waypoint of it."
-            )
         # What branches off another run may be given another task.
         self._other = forked and known["prompt"] != self._prompt
         if known["prompt"] != self._prompt and not forked:
@@ -256,9 +266,9 @@ class _Job:
                         yield message
                 if self._ended is not None and recorder.reason is None:
                     # The CLI has left: nothing comes behind the end of the run.
-                    ended = self._ended
-                    await wait_for(in_thread(lambda: self._run.finish(_sdk.result_tree(ended))))
-                    yield ended
+                    kept = recorder.tree["result"]
+                    await wait_for(in_thread(lambda: self._run.finish(kept)))
+                    yield self._ended
             finally:
                 over.set()
                 await messages.aclose()  # type: ignore[attr-defined]
@@ -305,13 +315,15 @@ class _Job:
         if not isinstance(message, ResultMessage):
             return
         # A deferred call that is replayed first is a turn of its own.
-        asked = recorder.submitted or self._continues or message.is_error
+        command = not recorder.sent and self._prompt.startswith("/")  # no event tells of one
+        asked = recorder.submitted or self._continues or message.is_error or command
         if message.stop_reason == _sdk.DEFERRED:
             # A subagent in the background that ends later wakes the session, and the run waits.
             self._paused = message
         paused = self._paused
         # A hook or a limit that stopped it leaves the job where it is.
         complete = message.terminal_reason in (None, _sdk.COMPLETED) and not message.is_error
+        complete = complete and (message.duration_api_ms > 0 or command)
         last = asked and paused is None and complete and not self._beside
         last = last and recorder.reason is None
         await recorder.turn_ended(message, last=last, paused=paused, over=asked)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock, ToolUseBlock
 
-from caravanserai.claude_agent import _entries, _facts, _git, _notes, _sdk, _telling
+from caravanserai.claude_agent import _entries, _facts, _git, _notes, _processes, _sdk, _telling
 from caravanserai.claude_agent._calls import Calls, Deferred, Ended, Given, Refused, digest_of
 from caravanserai.claude_agent._events import (
     answer,
@@ -26,10 +26,10 @@ from caravanserai.claude_agent._events import (
 from caravanserai.claude_agent._facts import shown
 from caravanserai.claude_agent._options import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
-from caravanserai_core import questions
+from caravanserai_core import codec, questions
 from caravanserai_core.errors import (
     CaravanseraiError,
-    SecretFound,
+    UnserialisableState,
     UsageError,
     WaitingForPerson,
 )
@@ -59,6 +59,14 @@ FACT: Final = "fact"
 _WHOLE: Final = 50_000
 """Most characters of a result that are kept beside the transcript."""
 
+_WORDS: Final = frozenset(
+    {
+        *("arguments", "command", "error", "query", "reason"),
+        *("result", "said", "summary", "task", "text"),
+    }
+)
+"""Members of facts that hold foreign words."""
+
 _PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate"})
 
 
@@ -73,6 +81,20 @@ def _is_of_a_model(message: Message) -> bool:
     if isinstance(message, AssistantMessage):
         return any(isinstance(block, ToolUseBlock) for block in message.content)
     return isinstance(message, ResultMessage) and message.duration_api_ms > 0
+
+
+def _kept(message: ResultMessage) -> dict[str, Any]:
+    """Return a result as it is kept: without what cannot be written down."""
+    tree = _sdk.result_tree(message)
+    texts: dict[str, Any] = dict.fromkeys(("permission_denials", "errors", "structured_output"))
+    for less in ({}, texts, {"result": _entries.WITHHELD}):
+        tree |= less
+        try:
+            codec.encode(tree)
+        except UnserialisableState:
+            continue
+        break
+    return tree
 
 
 class Recorder:
@@ -202,6 +224,13 @@ class Recorder:
             await self._note({"what": "session", "id": session, "cwd": folder})
 
     async def _note(self, fact: Fact) -> None:
+        try:
+            codec.encode(fact)
+        except UnserialisableState:
+            fact = {
+                name: _entries.WITHHELD if isinstance(value, str) and name in _WORDS else value
+                for name, value in fact.items()
+            }
         _facts.take(self.tree, fact)
         say = _telling.live(fact, self.tree)
         await self._run.aentry(FACT, fact, say=say, durable=False)
@@ -213,7 +242,7 @@ class Recorder:
         """
         try:
             note = self._run._entry(FACT, fact, None, "", None, False)
-        except SecretFound:
+        except UnserialisableState:
             # It can be written in no form, and what was done has to be.
             fact |= dict.fromkeys(("result", "whole"), _entries.WITHHELD)
             note = self._run._entry(FACT, fact, None, "", None, False)
@@ -227,11 +256,8 @@ class Recorder:
     async def _prompt(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         said = str(given.get("prompt", ""))
         self._ends_with = None
-        asked = said in self.asked
-        if asked:
-            # Whatever it begins with: it is not the CLI that asks this.
-            self.asked.remove(said)
-            self.heard.append(said)
+        # Whatever it begins with: it is not the CLI that asks this.
+        asked = self._hear(said)
         if self.sent and said == self.sent:
             self.submitted = True
             await self._note({"what": "resumed", "text": _facts.text(said)})
@@ -247,8 +273,31 @@ class Recorder:
             self.submitted = True
             await self._note({"what": "prompt", "text": _facts.text(said)})
         self.calls.waits = None
+        if not self._follows and len(_processes.of_session(self.tree["session"]["id"] or "")) > 1:
+            raise UsageError(
+                f"run {one_line(self._run.run_id)}: two sessions were begun with the options of "
+                "one with_waypoints. They are for one: ask for new ones."
+            )
         context, self.context = self.context, ""
         return answer("UserPromptSubmit", additionalContext=context) if context else None
+
+    def _hear(self, said: str) -> bool:
+        """Note that something was taken up which the program asks; says whether it was that.
+
+        The CLI takes up at once what was sent while it was at work, a message a line (2.1.332).
+        """
+        heard: list[str] = []
+        rest = said
+        for one in self.asked:
+            if rest.startswith(one):
+                heard.append(one)
+                rest = rest.removeprefix(one).removeprefix("\n")
+        if rest or not heard:
+            return False
+        for one in heard:
+            self.asked.remove(one)
+        self.heard += heard
+        return True
 
     async def _before_tool(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
@@ -536,17 +585,23 @@ class Recorder:
         if message.is_error:
             told = message.result or "; ".join(message.errors or []) or message.subtype
             await self._note({"what": "failed", "error": _facts.text(told, 300)})
+        deferred = message.deferred_tool_use
+        if deferred is not None and self.calls.is_open(deferred.id):
+            # By a hook of the program's own: it has not begun.
+            await self._turn(lambda: self.calls.end(deferred.id, None, paused=True))
+            fact = {"what": "deferred", "id": deferred.id, "tool": deferred.name}
+            await self._note({**fact, "arguments": shown(deferred.input)})
         if paused is None:
             # Of a command such as /clear there is none.
             self.tree["said"] = _facts.text(message.result) if message.result else None
         if over and paused is None and not message.is_error:
             _facts.turn_over(self.tree)
         if paused is not None:
-            self.tree["result"] = _sdk.result_tree(paused)
+            self.tree["result"] = _kept(paused)
             await self.waypoint("pause")
             await self._turn(lambda: tell_who_waits(self._run._journal))
         elif last:
-            self.tree["result"] = _sdk.result_tree(message)
+            self.tree["result"] = _kept(message)
             await self.waypoint("end")
         else:
             self.tree["result"] = None

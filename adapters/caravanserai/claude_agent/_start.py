@@ -187,7 +187,8 @@ def make_ready(
     local = None
     if old is not None:
         commands = _outside(tree, given)
-        whose = "the run was taken from" if options.takeover else "began it is gone"
+        taken = "began it lives on, and the run was taken from it"
+        whose = taken if options.takeover else "began it is gone"
         _processes.end(run.run_id, old, lambda: _local.is_running(old, given, commands), whose)
         local = _local.take_over(run.run_id, old, given, kept)
     more: dict[str, Any]

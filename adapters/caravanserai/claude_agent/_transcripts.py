@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai.claude_agent import _entries
 from caravanserai.claude_agent.retention import ENTRIES
 from caravanserai_core import codec, reading, survey
-from caravanserai_core.errors import SecretFound
+from caravanserai_core.errors import UnserialisableState
 from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
 
@@ -118,12 +118,12 @@ class Transcripts:
         if new:
             try:
                 self._run.entry(ENTRIES, _data(key, new), durable=durable)
-            except SecretFound as error:
+            except UnserialisableState as error:
                 self._run.entry(ENTRIES, _data(key, self._without(new, error)), durable=durable)
             self._count(key, new)
 
-    def _without(self, entries: list[Entry], error: SecretFound) -> list[Entry]:
-        """Return entries with words in the place of those that hold an encoded secret.
+    def _without(self, entries: list[Entry], error: UnserialisableState) -> list[Entry]:
+        """Return entries with words in the place of those that cannot be kept exactly.
 
         To refuse them would leave the session without its further course.
         """
@@ -144,7 +144,7 @@ class Transcripts:
         if new:
             try:
                 await self._run.aentry(ENTRIES, _data(key, new), durable=False)
-            except SecretFound as error:
+            except UnserialisableState as error:
                 kept = _data(key, self._without(new, error))
                 await self._run.aentry(ENTRIES, kept, durable=False)
             self._count(key, new)
@@ -154,7 +154,7 @@ class Transcripts:
 def _is_refused(entry: Entry) -> bool:
     try:
         codec.encode(entry)
-    except SecretFound:
+    except UnserialisableState:
         return True
     return False
 
