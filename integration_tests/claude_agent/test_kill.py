@@ -33,7 +33,8 @@ def test_killed_inside_a_tool(life: Start, whole: Whole, how: str) -> None:
     one = life("charges")
     check_killed(one, whole("charges"), "begin 3", how=how, asked=(1,))
     assert one.outside()["begin 3"] == 2
-    assert one.outside()["end 3"] == 1 + (how == "cli")  # the program outlived it
+    # A program that outlives its CLI may end the call that was on its way.
+    assert one.outside()["end 3"] in ({1, 2} if how == "cli" else {1})
 
 
 def test_killed_behind_the_effect_of_a_tool(life: Start, whole: Whole) -> None:

@@ -217,6 +217,19 @@ class Calls:
             if effect.what in _OPEN and name not in mine and "of" in effect.head:
                 yield effect
 
+    def refuse_stopped(self) -> None:
+        """Refuse to go on where a person said that the run ends with a call.
+
+        Raises:
+            EffectStopped: a person did.
+        """
+        for name, effect in self._journal.ledger.effects.items():
+            if effect.what in _OPEN:
+                flight = Flight(Step(name, "", str(effect.head.get("of", ""))))
+                found = effects.question_of(self._journal, flight, effect)[1]
+                if found is not None and found.answer and questions.value_of(found)[0] == "stop":
+                    raise self._stopped(flight, found.id)
+
     def let_go(self) -> None:
         """Let calls of earlier starts be of which it does not matter whether they happened."""
         for name, effect in list(self._journal.ledger.effects.items()):
@@ -268,14 +281,7 @@ class Calls:
             said, result = questions.value_of(found)
             questions.give(self._journal, found.id)
             if said == "stop":
-                raise noted(
-                    EffectStopped(
-                        f"run {one_line(self._journal.run_id)}: {found.id} was answered stop: "
-                        f"{flight.step.told} is not run again, and the run ends here, at each "
-                        f"start. {after_stop(self._journal.run_id)}",
-                        label=tool,
-                    )
-                )
+                raise noted(self._stopped(flight, found.id))
             if said == "happened":
                 flight.attempt = known.attempt
                 stepping.record_result(self._journal, flight, None, {"taken": found.id})
@@ -299,6 +305,14 @@ class Calls:
                 )
             )
         return self._ask(question, found, id_, inside)
+
+    def _stopped(self, flight: Flight, question: str) -> EffectStopped:
+        return EffectStopped(
+            f"run {one_line(self._journal.run_id)}: {question} was answered stop: "
+            f"{flight.step.told} is not run again, and the run ends here, at each start. "
+            f"{after_stop(self._journal.run_id)}",
+            label=flight.step.name[0],
+        )
 
     def _approved(
         self, flight: Flight, id_: str, tool: str, given: Mapping[str, Any], inside: bool

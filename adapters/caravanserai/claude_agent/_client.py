@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import (
     ClaudeAgentOptions,
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from claude_agent_sdk import Message, Transport
 
     from caravanserai.claude_agent._options import Keeping
+
+
+_LAST_WORDS: Final = 2.0
+"""Seconds that the CLI has to say what it makes of an end that a hook asked for."""
 
 
 class WaypointClient(ClaudeSDKClient):
@@ -188,7 +193,7 @@ class WaypointClient(ClaudeSDKClient):
         talk = self._connected()
         while self._replayed:
             yield self._replayed.pop(0)
-        async for message in super().receive_messages():
+        async for message in self._until_left(talk, super().receive_messages()):
             await talk.recorder.see(message)
             if isinstance(message, ResultMessage):
                 await talk.turn_ended(message)
@@ -203,6 +208,33 @@ class WaypointClient(ClaudeSDKClient):
                 await self._send(talk, prompt, session_id)
             if isinstance(message, ResultMessage) and self._later:
                 await talk.refuse_waiting()  # it stopped at a further call
+
+    async def _until_left(
+        self, talk: Conversation, messages: AsyncIterator[Message]
+    ) -> AsyncIterator[Message]:
+        """Yield messages, as long as nothing ends the session: the CLI may say nothing then.
+
+        Raises:
+            CaravanseraiError: what ends it.
+        """
+        recorder = talk.recorder
+        while True:
+            following = asyncio.ensure_future(anext(messages))
+            left = asyncio.ensure_future(recorder.left.wait())
+            try:
+                await asyncio.wait({following, left}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    await asyncio.wait({following}, timeout=_LAST_WORDS)
+                if not following.done() and recorder.reason is not None:
+                    raise recorder.reason
+                try:
+                    message = following.result()
+                except StopAsyncIteration:
+                    return
+            finally:
+                following.cancel()
+                left.cancel()
+            yield message
 
     async def disconnect(self) -> None:
         """Disconnect from Claude, and let the run go."""

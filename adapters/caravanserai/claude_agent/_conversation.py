@@ -120,6 +120,7 @@ class Conversation:
 
         def tell() -> None:
             calls = ready.recorder.calls
+            calls.refuse_stopped()
             calls.let_go()
             if ready.rebuilt:
                 note = resume_note(tree, calls, run._journal, at_end=_THEN, rebuilt=True)

@@ -231,6 +231,7 @@ class _Job:
         recorder, journal = ready.recorder, self._run._journal
 
         def prepare() -> None:
+            recorder.calls.refuse_stopped()
             recorder.calls.let_go()
             if ready.rebuilt:
                 end = f"{_GO_ON} The task:\n\n{self._prompt}"
@@ -296,15 +297,12 @@ class _Job:
         asks = recorder.sent or self._prompt
         if self._continues:
             # The CLI goes on with the deferred call by itself, and needs no prompt (2.1.332).
-            waiting = [asyncio.ensure_future(event.wait()) for event in (alive, over)]
-            await asyncio.wait(waiting, timeout=_SILENCE, return_when=asyncio.FIRST_COMPLETED)
-            for one in waiting:
-                one.cancel()
-        if not self._continues or not (alive.is_set() or over.is_set()):
+            await _any_of(alive, over, recorder.left, seconds=_SILENCE)
+        if not self._continues or not (alive.is_set() or over.is_set() or recorder.left.is_set()):
             self._continues = False
             recorder.asked.append(asks)
             yield _message(asks)
-        await over.wait()
+        await _any_of(over, recorder.left)
 
     async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
         if isinstance(message, TaskStartedMessage):
@@ -333,6 +331,16 @@ class _Job:
             self._ended = message
         if asked or paused is not None:
             over.set()
+
+
+async def _any_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait until one of some events has come, or for some seconds."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
 
 
 def _is_over(message: Message) -> bool:

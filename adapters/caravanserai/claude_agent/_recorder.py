@@ -6,6 +6,7 @@ not at all where it cannot be written, or where nobody is there to answer the ho
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -117,6 +118,7 @@ class Recorder:
         heard: what of that was taken up since the last result.
         context: what the model is told beside the next prompt, once.
         reason: what ends the start, None: nothing does.
+        left: set once something does; the CLI may say nothing more then.
         replayed: a call that waited for a person, and whose result the CLI is going to drop.
     """
 
@@ -156,6 +158,7 @@ class Recorder:
         self.submitted = False
         self.context = ""
         self.reason: Exception | None = None
+        self.left = asyncio.Event()
         self.replayed: str | None = None
 
     # ------------------------------------------------------------------ what ends the start
@@ -164,6 +167,7 @@ class Recorder:
         """Note what ends the start, whatever the CLI makes of it."""
         if self.reason is None:
             self.reason = error
+            self.left.set()
             _log.warning("run %s stops: %s", one_line(self._run.run_id), one_line(str(error), 500))
 
     def _stopping(self) -> dict[str, Any]:
