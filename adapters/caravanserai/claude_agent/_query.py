@@ -11,8 +11,8 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ResultError, Re
 from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
 
 from caravanserai.claude_agent import _facts, _sdk, _working
+from caravanserai.claude_agent._book import tell_who_waits
 from caravanserai.claude_agent._options import check_given, options_of
-from caravanserai.claude_agent._recorder import tell_who_waits
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
     everything_said,

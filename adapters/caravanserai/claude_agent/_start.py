@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from claude_agent_sdk import ClaudeAgentOptions
 
 from caravanserai.claude_agent import _entries, _facts, _local, _notes, _processes, _sdk
+from caravanserai.claude_agent._book import FACT
 from caravanserai.claude_agent._calls import Ended, digest_of
 from caravanserai.claude_agent._options import HARMLESS, Options, check_given
-from caravanserai.claude_agent._recorder import FACT, Recorder
+from caravanserai.claude_agent._recorder import Recorder
 from caravanserai.claude_agent._transcripts import Key, Transcripts
 from caravanserai_core import questions, reading
 from caravanserai_core.errors import UsageError
