@@ -132,6 +132,34 @@ def test_a_person_says_what_became_of_a_call(life: Start, said: str) -> None:
         assert [run.status for run in list_runs(store=one.store)] == ["failed"]
 
 
+def background(command: str) -> dict[str, object]:
+    return {"call": [["Bash", {"command": command, "run_in_background": True}]]}
+
+
+def test_a_command_in_the_background_that_was_cut_off_is_asked_about(life: Start) -> None:
+    """That it was begun is no end of it."""
+    script = [background("sleep 30; echo late >> outside.txt"), charge(1), {"say": "It is done."}]
+    one = job(life, script)
+    one.killed("begin 1")
+    one.ended()
+    asked = [str(question.record.head["text"]) for question in one.questions()]
+    assert any("sleep 30" in text for text in asked), asked
+    assert one.outside()["late"] == 0
+
+
+def test_the_end_of_a_command_in_the_background_is_known(life: Start) -> None:
+    script = [background("echo early >> outside.txt"), charge(1), {"say": "It is done."}]
+    one = job(life, script, pace=0.6)
+    one.killed("end 1")
+
+    last = one.finished()
+
+    assert one.outside()["early"] == 1
+    asked = [str(question.record.head["text"]) for question in one.questions()]
+    assert not any("early" in text for text in asked), asked
+    assert last["results"][-1]["result"] == "It is done."
+
+
 def test_policies_for_calls_that_may_have_happened(life: Start) -> None:
     one = job(life, TWO, more={"on_uncertain": {"mcp__pay__*": "rerun"}})
     one.killed("begin 1")

@@ -6,6 +6,7 @@ each function. What is not understood is passed over: then a note says less, and
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class ToolResult(NamedTuple):
     text: str
     failed: bool
 
+
+_NOTIFIED: Final = re.compile(
+    r"<task-notification>.*?<tool-use-id>([^<\s]+)</tool-use-id>", re.DOTALL
+)
+"""How the CLI tells the model of the end of something in the background (2.1.332)."""
 
 _FAILED: Final = "Exit code"
 """How the result of a command begins that failed (2.1.332)."""
@@ -81,6 +87,14 @@ def results(entries: Iterable[Mapping[str, Any]]) -> Iterator[ToolResult]:
             if block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
                 text, failed = text_of(block.get("content")), block.get("is_error") is True
                 yield ToolResult(block["tool_use_id"], uuid_of(entry), text, failed)
+
+
+def notified(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the calls whose commands or subagents in the background came to their end."""
+    for entry in entries:
+        content = entry.get("content")
+        if entry.get("type") == "queue-operation" and isinstance(content, str):
+            yield from _NOTIFIED.findall(content)
 
 
 def is_told(result: ToolResult) -> bool:

@@ -161,9 +161,6 @@ class Recorder(Book):
         elif said.startswith(_sdk.NOTIFIED) and not asked:
             # A call that waited for a person is dropped with it (2.1.332).
             await self._note({"what": "woken"})
-            for id_ in _sdk.NOTIFIED_OF.findall(said):
-                if self.calls.is_open(id_):
-                    await self._turn(lambda: self.calls.end(id_, None))  # noqa: B023
         else:
             self.submitted = True
             await self._note({"what": "prompt", "text": _facts.text(said)})
@@ -399,6 +396,9 @@ class Recorder(Book):
 
     async def _close(self, entries: list[Entry]) -> None:
         """Note the ends of calls that no hook told: a rule of the session did not allow them."""
+        for id_ in _entries.notified(entries):
+            if self.calls.is_open(id_):
+                await self._turn(lambda: self.calls.end(id_, None))  # noqa: B023
         for result in _entries.results(entries):
             self._seen[result.id] = result.uuid
             self.tree["fresh"].pop(result.id, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -28,10 +27,6 @@ CONTINUES: Final = "Continue from where you left off."
 
 NOTIFIED: Final = "<task-notification>"
 """How the CLI begins to tell the model that a subagent in the background ended (2.1.332)."""
-
-
-NOTIFIED_OF: Final = re.compile(r"<tool-use-id>([^<\s]+)</tool-use-id>")
-"""The call that began what such a notification is about."""
 
 
 @cache
