@@ -132,6 +132,14 @@ def test_a_person_says_what_became_of_a_call(life: Start, said: str) -> None:
         assert [run.status for run in list_runs(store=one.store)] == ["failed"]
 
 
+def test_a_pattern_that_means_no_tool_is_told(life: Start) -> None:
+    one = job(life, TWO, more={"needs_approval": ["mcp__pya__*"], "on_uncertain": {"Bash": "ask"}})
+    one.ended()
+    told = (one.folder / "out.txt").read_text()
+    assert 'no tool that "mcp__pya__*" means' in told
+    assert told.count("means (needs_approval") == 1
+
+
 def background(command: str) -> dict[str, object]:
     return {"call": [["Bash", {"command": command, "run_in_background": True}]]}
 

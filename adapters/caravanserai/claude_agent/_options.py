@@ -92,6 +92,12 @@ class Options(NamedTuple):
     migrations: Migrations = ()
     forked: str | None = None
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """All patterns of tools."""
+        chosen = self.on_uncertain
+        return (*self.needs_approval, *(chosen if isinstance(chosen, Mapping) else ()))
+
     def policy(self, tool: str) -> OnUncertain:
         """Return what is done where a call equals one that may have happened."""
         if isinstance(self.on_uncertain, Mapping):

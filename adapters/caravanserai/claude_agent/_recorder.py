@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, TextBlock, ToolUseBlock
@@ -32,7 +33,7 @@ from caravanserai_core.errors import (
     UsageError,
     WaitingForPerson,
 )
-from caravanserai_core.quoting import one_line
+from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import beginning, redact
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Recorder(Book):
     ) -> None:
         super().__init__(run, options, tree, transcripts, follows=follows, resumed=resumed)
         self.store = RunSessionStore(transcripts, self._mirrored, self.leave)
+        self._unchecked = options.patterns
 
     # ------------------------------------------------------------------ hooks
 
@@ -447,10 +449,23 @@ class Recorder(Book):
         elif isinstance(message, SystemMessage):
             await self._seen_by_system(message)
 
+    def _check_patterns(self, tools: list[str]) -> None:
+        """Say which patterns mean no tool that the session has: a mistyped one protects nothing."""
+        patterns, self._unchecked = self._unchecked, ()
+        known = {*tools, *HARMLESS, "Agent"}
+        for pattern in patterns if tools else ():
+            if not any(fnmatchcase(name, pattern) for name in known):
+                _log.warning(
+                    "run %s: the session has no tool that %s means (needs_approval=, on_uncertain=)",
+                    one_line(self._run.run_id),
+                    quoted(pattern, 100),
+                )
+
     async def _seen_by_system(self, message: SystemMessage) -> None:
         data = message.data
         if message.subtype == "init":
             known = self.tree["claude"]
             cli, model = data.get("claude_code_version"), data.get("model")
+            self._check_patterns([str(name) for name in data.get("tools") or ()])
             if (cli, model) != (known["cli"], known["model"]):
                 await self._note({"what": "session", "cli": cli, "model": model})
