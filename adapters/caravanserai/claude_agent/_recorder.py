@@ -456,7 +456,7 @@ class Recorder(Book):
         for pattern in patterns if tools else ():
             if not any(fnmatchcase(name, pattern) for name in known):
                 _log.warning(
-                    "run %s: no tool of the session is meant by %s (needs_approval=, on_uncertain=)",
+                    "run %s: no tool of the session is meant by %s, which is to be watched",
                     one_line(self._run.run_id),
                     quoted(pattern, 100),
                 )
