@@ -150,8 +150,11 @@ def test_a_command_in_the_background_that_was_cut_off_is_asked_about(life: Start
     one = job(life, script)
     one.killed("begin 1")
     one.ended()
-    asked = [str(question.record.head["text"]) for question in one.questions()]
-    assert any("sleep 30" in text for text in asked), asked
+    bodies = [str(body["messages"]) for body in one.server.bodies]
+    told = [body for body in bodies if "began and never reported back" in body]
+    assert told
+    assert "sleep 30" in told[0].partition("began and never reported back")[2]
+    assert not any("Not run again" in body for body in bodies)
     assert one.outside()["late"] == 0
 
 
