@@ -111,6 +111,7 @@ class Book:
         self._seen: dict[str, str] = {}
         self._ends_with: str | None = None
         self._shortened = False
+        self._sizes: dict[str, int] | None = None  # of a conversation that was shortened
         self._pauses = False
         self._hooked = False
         self._changed = True  # files may have, since the newest waypoint
@@ -241,6 +242,7 @@ class Book:
         _facts.new(tree)
         self._resumed = False
         if at in ("pause", "turn", "end"):
+            self._shortened, self._sizes = False, None
             self._batches.clear()
             self._seen.clear()
             self._told.clear()

@@ -353,6 +353,7 @@ class Recorder(Book):
         fact = {"what": "compacted", "trigger": str(given.get("trigger") or ""), "summary": summary}
         await self._note(fact)
         self._shortened = True
+        await self._write_compaction()
 
     async def _turn_ends(self, given: Mapping[str, Any]) -> None:
         said = str(given.get("last_assistant_message") or "")
@@ -378,11 +379,9 @@ class Recorder(Book):
             if key.session == known["id"]:
                 known["last"] = _entries.last_said(entries) or known["last"]
             await self._write_batches()
-            if self._shortened:
-                self._shortened = False
-                if sizes := _entries.sizes(entries):
-                    await self._note({"what": "sizes", **sizes})
-                await self.waypoint("compaction")
+            if any(map(_entries.is_boundary, entries)):
+                self._sizes = _entries.sizes(entries)
+            await self._write_compaction()
             if self._pauses and self.calls.waits in {
                 call.get("id") for call in _entries.calls(entries)
             }:
@@ -395,6 +394,14 @@ class Recorder(Book):
                     await self.waypoint("turn", anchor)
         except CaravanseraiError as error:
             self.leave(error)
+
+    async def _write_compaction(self) -> None:
+        """Write a waypoint where the conversation was shortened, and the transcript has that."""
+        if self._shortened and self._sizes is not None:
+            sizes, self._shortened, self._sizes = self._sizes, False, None
+            if sizes:
+                await self._note({"what": "sizes", **sizes})
+            await self.waypoint("compaction")
 
     async def _close(self, entries: list[Entry]) -> None:
         """Note the ends of calls that no hook told: a rule of the session did not allow them."""
