@@ -148,7 +148,9 @@ class Conversation:
                 results[turn] = {"of": known_by(text), "result": _sdk.result_tree(message)}
             for oldest in list(results)[:-_TURNS]:
                 del results[oldest]
-        await self.recorder.turn_ended(message, paused=paused)
+        # One that asked no model is the CLI's own, about what it found cut off.
+        over = message.duration_api_ms > 0
+        await self.recorder.turn_ended(message, paused=paused, over=over)
 
     def result_of(self, turn: str, text: str | None) -> ResultMessage | None:
         """Return the result of a turn that came to its end before, None: it did not.

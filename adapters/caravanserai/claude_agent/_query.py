@@ -324,7 +324,9 @@ class _Job:
         complete = complete and (message.duration_api_ms > 0 or command)
         last = asked and paused is None and complete and not self._beside
         last = last and recorder.reason is None
-        await recorder.turn_ended(message, last=last, paused=paused, over=asked)
+        # One that asked no model is the CLI's own, about what it found cut off.
+        over_ = asked and message.duration_api_ms > 0
+        await recorder.turn_ended(message, last=last, paused=paused, over=over_)
         if recorder.reason is not None:
             return
         if last:
