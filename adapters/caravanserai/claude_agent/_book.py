@@ -124,6 +124,7 @@ class Book:
         self.context = ""
         self.reason: Exception | None = None
         self.left = asyncio.Event()
+        self._writing = asyncio.Lock()
         self.replayed: str | None = None
 
     # ------------------------------------------------------------------ what ends the start
@@ -223,6 +224,10 @@ class Book:
             at: where the session stands: begin, batch, compaction, pause, turn or end.
             anchor: the entry of the transcript that it stands at; "" for the newest.
         """
+        async with self._writing:  # one after the other: each stands behind the one before
+            await self._write_waypoint(at, anchor)
+
+    async def _write_waypoint(self, at: str, anchor: str) -> None:
         tree = self.tree
         git = tree["git"]
         if self._changed:
