@@ -16,8 +16,11 @@ from integration_tests.support import require
 
 require("claude_agent_sdk")
 
+from claude_agent_sdk import ResultMessage
+
 from caravanserai import declare_secret, open_run
 from caravanserai.claude_agent import _entries, _facts
+from caravanserai.claude_agent._book import kept_result
 from caravanserai.claude_agent._transcripts import Key, Transcripts
 from integration_tests.claude_agent.life import Life
 from integration_tests.claude_agent.scripts import charge
@@ -113,3 +116,22 @@ def test_an_entry_that_holds_a_secret_in_another_form_is_kept_without_its_words(
     assert "a part of the transcript is not kept" in caplog.text
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert hidden.encode() not in written
+
+
+@pytest.mark.usefixtures("_declared")
+def test_a_result_that_holds_a_secret_in_another_form_stops_no_waypoint(tmp_path: Path) -> None:
+    message = ResultMessage(
+        subtype="success",
+        duration_ms=1,
+        duration_api_ms=1,
+        is_error=False,
+        num_turns=1,
+        session_id="s",
+        result=base64.b64encode(f"user:{SECRET}".encode()).decode(),
+    )
+    kept = kept_result(message)
+
+    assert kept["result"] == _entries.WITHHELD
+    assert kept["num_turns"] == 1
+    with open_run("r", store=tmp_path) as run:
+        run.checkpoint({"results": {"m1": kept}})

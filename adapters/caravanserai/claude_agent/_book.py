@@ -50,7 +50,7 @@ def tell_who_waits(journal: Journal) -> None:
         _log.warning("%s", questions.waiting(journal))
 
 
-def _kept(message: ResultMessage) -> dict[str, Any]:
+def kept_result(message: ResultMessage) -> dict[str, Any]:
     """Return a result as it is kept: without what cannot be written down."""
     tree = _sdk.result_tree(message)
     texts: dict[str, Any] = dict.fromkeys(("permission_denials", "errors", "structured_output"))
@@ -207,11 +207,11 @@ class Book:
         if over and paused is None and not message.is_error:
             _facts.turn_over(self.tree)
         if paused is not None:
-            self.tree["result"] = _kept(paused)
+            self.tree["result"] = kept_result(paused)
             await self.waypoint("pause")
             await self._turn(lambda: tell_who_waits(self._run._journal))
         elif last:
-            self.tree["result"] = _kept(message)
+            self.tree["result"] = kept_result(message)
             await self.waypoint("end")
         else:
             self.tree["result"] = None

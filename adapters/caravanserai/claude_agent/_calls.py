@@ -55,12 +55,10 @@ class Refused(NamedTuple):
 
     Attributes:
         reason: what the model is told.
-        by_person: a person decided it.
         taken: id of the question whose answer says that the call happened, or "".
     """
 
     reason: str
-    by_person: bool = False
     taken: str = ""
 
 
@@ -146,7 +144,7 @@ class Calls:
                 "If it has to be made a second time on purpose, call it once more."
             )
         known = self._uncertain(tool, digest)
-        step = self._step(tool, given, digest, None if known is None else known)
+        step = self._step(tool, given, digest, known)
         flight = Flight(step)
         if known is not None:
             decision = self._again(flight, known, id_, inside)
@@ -289,7 +287,6 @@ class Calls:
                 return Refused(
                     "Not run again: this very call happened before the session was cut off."
                     f"{told} Take it as done and go on.",
-                    by_person=True,
                     taken=found.id,
                 )
             return Go(approved=self._options.approved_by_people(tool))
@@ -335,7 +332,7 @@ class Calls:
             return Go(approved=True)
         head = found.answer.head
         reason = f": {one_line(redact(str(head['reason'])), 1000)}" if head.get("reason") else "."
-        return Refused(f"A person did not allow this call{reason}", by_person=True)
+        return Refused(f"A person did not allow this call{reason}")
 
     def _ask(self, question: questions.Wanted, found: Any, id_: str, inside: bool) -> Decision:
         while found is None:

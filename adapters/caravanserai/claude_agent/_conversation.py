@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.claude_agent import _facts, _sdk
+from caravanserai.claude_agent._book import kept_result
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
     everything_said,
@@ -145,7 +146,7 @@ class Conversation:
         if not message.is_error and paused is None:
             results = self.recorder.tree.setdefault("results", {})
             for turn, text in ended:
-                results[turn] = {"of": known_by(text), "result": _sdk.result_tree(message)}
+                results[turn] = {"of": known_by(text), "result": kept_result(message)}
             for oldest in list(results)[:-_TURNS]:
                 del results[oldest]
         # One that asked no model is the CLI's own, about what it found cut off.
