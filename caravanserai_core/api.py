@@ -18,6 +18,7 @@ from caravanserai_core.threads import in_thread, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.reading import Waypoint
@@ -210,6 +211,33 @@ def list_runs(*, store: StoreLike = None) -> list[RunInfo]:
     from caravanserai_core.stores import open_store
 
     return listing.runs(open_store(store))
+
+
+def handoff(
+    run_id: str, at: int | None = None, *, store: StoreLike = None, max_chars: int = 24_000
+) -> Handoff:
+    """Return what somebody needs who goes on with a run: a person, or an agent of any framework.
+
+    Args:
+        run_id: the run's name.
+        at: a waypoint's number, or a negative one counted from the end: as the run was there.
+            None: as it is now, with what was recorded behind its newest waypoint.
+        store: as in `checkpoint`.
+        max_chars: most characters of its `text`, 2,000 or more.
+
+    Returns:
+        The handoff: `.text` for people and models, `.messages` in the form of OpenAI's Chat
+        Completions API, `.open_questions`, `.uncertain`, `.losses`; see docs/handoff.md.
+
+    Raises:
+        RunNotFound: there is no such run in the store.
+        WaypointNotFound: the run has no such waypoint.
+        JournalDamaged, NewerFormat: the journal cannot be read.
+        UsageError: `at` or `max_chars` means nothing.
+    """
+    from caravanserai_core import handing  # few programs hand a run over
+
+    return handing.handoff(run_id, at, store=store, max_chars=max_chars)
 
 
 def remark(text: str) -> None:

@@ -234,7 +234,13 @@ class Appending(Known):
 
     def _open_body(self) -> bytes:
         return open_body(
-            self.run_id, self.adapter, self.goal, self._legacy, self.framework, self.program
+            self.run_id,
+            self.adapter,
+            self.goal,
+            self._legacy,
+            self.framework,
+            self.program,
+            self.origin,
         )
 
     def _snapshot(self) -> Draft:

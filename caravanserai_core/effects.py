@@ -292,6 +292,31 @@ def _unsettled(journal: Journal, mine: Flight, known: Effect, policy: OnUncertai
     raise noted(uncertain)
 
 
+def give(journal: Journal, step: Step, value: object, why: dict[str, Any]) -> Any:
+    """Record what a step returned that is not run, unless something is recorded of it.
+
+    Args:
+        journal: the run.
+        step: which.
+        value: what it is to have returned.
+        why: what its record says of that, for its head.
+
+    Returns:
+        What is recorded.
+    """
+
+    def record() -> Any:
+        known = journal.ledger.effects.get(step.name)
+        if known is not None and known.what == "result":
+            return _result(known)
+        mine = Flight(step)
+        mine.attempt = 1 if known is None else known.attempt + 1
+        record_result(journal, mine, value, why)
+        return value
+
+    return journal.turns.do(record)
+
+
 def settle(journal: Journal, policy: Callable[[str], OnUncertain], after: int) -> None:
     """Ask about the steps of a framework that are uncertain, before it is started again.
 

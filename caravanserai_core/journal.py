@@ -269,6 +269,7 @@ class Journal(Appending):
         lane: str = "",
         body: bytes = b"",
         sync: bool = True,
+        time: str | None = None,
     ) -> int:
         """Write one record that is no waypoint; returns its seq. Runs in its turn of the queue.
 
@@ -278,9 +279,10 @@ class Journal(Appending):
             lane: the lane it belongs to.
             body: `"data":…`, or empty.
             sync: wait until it is durable; else see `wait_durable` and `sync`.
+            time: when it happened, ISO 8601 in UTC; None: now.
         """
         fields = redact_fields(fields)
-        draft = Draft(kind, fields, by=writer(), lane=lane, body=body)
+        draft = Draft(kind, fields, by=writer(), lane=lane, body=body, time=time)
         made = (draft, fields)
         return self._retry(lambda: self._add(kind, lambda: made, lane, sync))  # type: ignore[no-any-return]
 

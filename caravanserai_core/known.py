@@ -56,6 +56,7 @@ class Known:
         goal: what it is for, likewise.
         framework: name and version of the adapter's framework, likewise.
         program: the function that the program runs, `module:name`, likewise.
+        origin: the run that it goes on from, likewise.
         schema: what the program declared of its states.
         observed: the program has read or written this run; a foreign waypoint is then a conflict.
         given: by lane, the ids of questions whose answers the program has got; its next waypoint
@@ -70,6 +71,7 @@ class Known:
         self.goal: str | None = None
         self.framework: str | None = None
         self.program: str | None = None
+        self.origin: dict[str, Any] | None = None
         self.schema = FIRST
         self._told_schema = False
         self.turns = Turns()
@@ -150,6 +152,7 @@ class Known:
         self._known = True
         self._legacy = self.store.legacy(self.run_id)
         if found is None:
+            self.origin = None
             self._knows_lanes = True
             if self._legacy is not None:
                 self._newest = self._legacy.number
@@ -164,6 +167,7 @@ class Known:
         self._generation = compaction.generation(found.opening)
         first = reading.opening(found.opening)
         self.adapter, self.goal, self.framework = first.adapter, first.goal, first.framework
+        self.origin = first.origin
         if found.chain and found.chain[-1].lane == "":
             self._take_in(found.chain[-1])
             for record in found.since:

@@ -33,6 +33,7 @@ def open_body(
     legacy: Legacy | None,
     framework: str | None = None,
     program: str | None = None,
+    origin: dict[str, Any] | None = None,
 ) -> bytes:
     """Return the body of a run's first record: what it is, and the command that started it.
 
@@ -43,6 +44,7 @@ def open_body(
         legacy: what release 0.2.0 left of it, if it did.
         framework: name and version of the framework that the adapter is for.
         program: the function that this process runs, `module:name`.
+        origin: the run that it goes on from, of another program maybe.
 
     Raises:
         SecretFound: a declared secret is in the run's name; in the command there are references.
@@ -60,6 +62,8 @@ def open_body(
         data["framework"] = framework
     if program is not None:
         data["program"] = program
+    if origin is not None:
+        data["origin"] = origin
     if goal is not None:
         data["goal"] = redact(goal)
     if legacy is not None:

@@ -468,6 +468,10 @@ def said_of(head: Head) -> str | None:
         taken = _text(head.get("taken"))
         if taken:
             return f"{label} is taken to have happened, as {prose(one_line(taken, 20))} says."
+        source = _text(head.get("replayed"))
+        if source:
+            run = code(one_line(source, 100))
+            return f"{label} was not run: its result is the one that run {run} recorded."
         return f"{label} came to its end at {at}{which}."
     if what == "error":
         return f"{label} failed at {at}{which}: {_text(head.get('error'))}"

@@ -36,6 +36,8 @@ from caravanserai_core.threads import in_thread, wait_for
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from caravanserai_core.continuing import Continues
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.journal import Journal
     from caravanserai_core.schema import Migrations, Schema
@@ -52,6 +54,7 @@ class Run(Doing):
         state: the state of its newest waypoint when it was opened, or None.
         waypoint: number of that waypoint, or 0.
         store: where it lives.
+        handoff: what it was handed by the run that it goes on from, or None.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Run(Doing):
         self._state: Any = None
         self._asked = False
         self.waypoint = 0
+        self.handoff: Handoff | None = None
         self._must_exist = must_exist
         self._takeover = takeover
         self._owned: list[Ownership] = []
@@ -364,6 +368,7 @@ def open_run(
     migrations: Migrations = (),
     program: str | None = None,
     takeover: bool = False,
+    continues: Continues = None,
 ) -> Run:
     """Open a run for work, new or not; use it in a `with` or `async with` block.
 
@@ -382,6 +387,9 @@ def open_run(
         program: the function that does the work, `module:name`, if the run is new.
         takeover: take the run from another living process, if one works on it: what that writes
             from then on is refused with `StaleWriter`.
+        continues: the run of the same store that a new run goes on from, of whatever framework:
+            `RUN`, or `RUN@N` for one of its waypoints; or what `handoff` returned. `run.handoff`
+            is what it was handed then; steps under `once` of that run count as done in this one.
 
     Returns:
         The run; `run.state` is the state to go on from, or None.
@@ -391,6 +399,7 @@ def open_run(
         RunBusy: another living process works on it; raised here, or where the block is entered.
         JournalDamaged, NewerFormat, UnknownType: its state cannot be read.
         SchemaMismatch: nor can it, or no migration leads from its schema to that of the program.
+        InputChanged: the run was begun without `continues`, or goes on from another run.
     """
     declared = schemas.declared(schema, migrations)
     run_id = check_run_id(run_id)
@@ -405,4 +414,12 @@ def open_run(
     run = Run(journal, must_exist=must_exist, schema=declared, takeover=takeover)
     if not run.exists:
         journal.adapter, journal.goal, journal.program = adapter, goal, program
+    if continues is not None:
+        from caravanserai_core import continuing  # few runs go on from another one
+
+        run.handoff = continuing.begin(journal, continues)
+    elif (journal.origin or {}).get("how") == "handoff":
+        from caravanserai_core import continuing
+
+        run.handoff = continuing.handed_to(journal)
     return run

@@ -12,6 +12,8 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
 from caravanserai_core import codec, questions
 from caravanserai_core.calls import briefly
 from caravanserai_core.errors import UsageError
@@ -21,7 +23,7 @@ from caravanserai_core.quoting import one_line
 from caravanserai_core.stores.owners import host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from caravanserai_core.journal import Journal
@@ -40,12 +42,16 @@ class Step(NamedTuple):
         arguments: digest of its arguments, or "" where they cannot be compared.
         of: its key as people read it, else its arguments; or "".
         token: its idempotency key, where an adapter gives one; ASCII. "": see `token_of`.
+        same: digest of the arguments of a tool's call that a run took over, else "".
+        takes: name of the step that was taken over and is done in this one, or None.
     """
 
     name: tuple[str, str]
     arguments: str
     of: str = ""
     token: str = ""
+    same: str = ""
+    takes: tuple[str, str] | None = None
 
     @property
     def told(self) -> str:
@@ -151,7 +157,9 @@ def start(journal: Journal, mine: Flight, known: Effect | None, *, again: bool) 
     name = mine.step.name
     before = _mark(known)
     mine.attempt = 1 if known is None else known.attempt + 1
-    mine.token = mine.step.token or token_of(journal.run_id, name, journal.ledger.passes)
+    # What was begun in another run is known elsewhere by the key that it was given there.
+    kept = "" if known is None or "carried" not in known.head else known.head.get("token", "")
+    mine.token = mine.step.token or kept or token_of(journal.run_id, name, journal.ledger.passes)
     told = {**_head(mine), "what": "started", "token": mine.token, **_here()}
     if again:
         told["again"] = True
@@ -182,6 +190,12 @@ def _head(mine: Flight) -> dict[str, Any]:
         fields["of"] = mine.step.of
     if mine.step.arguments:
         fields["arguments"] = mine.step.arguments
+    if mine.step.token:
+        fields["tool"] = True
+    if mine.step.same:
+        fields["same"] = mine.step.same
+    if mine.step.takes is not None:
+        fields["takes"] = list(mine.step.takes)
     return fields
 
 
@@ -190,6 +204,25 @@ def token_of(run_id: str, name: tuple[str, str], passes: int) -> str:
     told = _joined([run_id, *name, str(passes)])
     digest = hashlib.sha256(told).hexdigest()[:12]
     return f"{token_slug(run_id)}/{token_slug(name[0])}-{digest}"
+
+
+def same(arguments: Mapping[str, Any]) -> str:
+    """Return the digest by which equal calls of a tool are known in any framework.
+
+    Args:
+        arguments: by name, as JSON.
+    """
+    try:
+        data = orjson.dumps(dict(arguments), option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # half of a surrogate pair, an int of more than 64 bits
+        data = repr(sorted(map(repr, arguments.items()))).encode()
+    return hashlib.sha256(data).hexdigest()[:24]
+
+
+def bare(tool: str) -> str:
+    """Return the name of a tool without the server that it is of: the SDK of Claude adds that."""
+    parts = tool.split("__", 2)
+    return parts[2] if tool.startswith("mcp__") and len(parts) == 3 else tool
 
 
 def token_slug(text: str) -> str:
