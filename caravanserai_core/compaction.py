@@ -18,6 +18,7 @@ from caravanserai_core.errors import UsageError
 from caravanserai_core.lane import Lane, Patch, Prepared
 from caravanserai_core.notes import recorded
 from caravanserai_core.opening import legacy_draft, writer
+from caravanserai_core.origins import handed_origin
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft, Record
 from caravanserai_core.secrets import refuse
@@ -216,7 +217,11 @@ def _copied_opening(items: list[Record], new_run_id: str, origin: dict[str, Any]
     data: Any = next((record.data() for record in items if record.kind == "open"), {})
     # Not decoded: the command may hold references to secrets that this process does not have.
     news = codec.encode({"run_id": new_run_id, "origin": origin}).data
+    before = handed_origin(data.get("origin"))
     data = {**data, **orjson.loads(news)}
+    if before is not None:
+        # What it was handed comes along, so the line that begins it is still the same.
+        data["origin"]["before"] = before
     if "waypoint" in origin:
         data.pop("argv", None)  # that command goes on with the other run
     return b'"data":' + orjson.dumps(data)

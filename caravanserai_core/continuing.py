@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import codec, effects, handing, reading, survey
 from caravanserai_core.errors import InputChanged, RunBusy, UsageError
-from caravanserai_core.handed import HANDED, Handoff, made_with
+from caravanserai_core.handed import Handoff, made_with
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
+from caravanserai_core.origins import HANDED, handed_origin
 from caravanserai_core.ownership import refuse_busy
 from caravanserai_core.pending import called
 from caravanserai_core.questions import Changed
@@ -141,16 +142,15 @@ def handed_to(journal: Journal, continues: Continues = None) -> Handoff | None:
         InputChanged: `continues` is given, and the run was begun without it or with another one.
     """
     found: Handoff | None = journal.turns.do(lambda: _read(journal))
-    origin = journal.origin or {}
     if continues is not None:
-        _check(journal, continues, origin if origin.get("how") == HANDED else None)
+        _check(journal, continues, handed_origin(journal.origin))
     if found is not None and not journal.turns.do(journal.number):
         journal.turns.do(lambda: _carry(journal, found))
     return found
 
 
 def _read(journal: Journal) -> Handoff | None:
-    if journal.look() is None or (journal.origin or {}).get("how") != HANDED:
+    if journal.look() is None or handed_origin(journal.origin) is None:
         return None
     for record in survey.records(journal.store, journal.run_id, bodies=True):
         if record.kind == "entry" and record.head.get("name") == ENTRY:

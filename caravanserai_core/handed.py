@@ -22,15 +22,12 @@ from caravanserai_core.words import call_text, quote
 if TYPE_CHECKING:
     from caravanserai_core.pending import Asked
 
-__all__ = ["FORMS", "HANDED", "MAX_CHARS", "For", "Handoff", "OpenQuestion", "Result"]
+__all__ = ["FORMS", "MAX_CHARS", "For", "Handoff", "OpenQuestion", "Result"]
 
 For = Literal["human", "openai", "anthropic", "langchain", "crewai"]
 """For whom a handoff is worded."""
 
 FORMS: Final[tuple[str, ...]] = get_args(For)
-
-HANDED: Final = "handoff"
-"""What `how` of a run's origin says where it goes on from another one."""
 
 MAX_CHARS: Final = 24_000
 """Most characters of a handoff's text: about 6,000 tokens."""
@@ -381,7 +378,7 @@ class _Parts:
 
     def _next(self) -> tuple[str, ...]:
         return self._handed.next or (
-            () if self._handed.status == "finished" else ("Not said by the note.",)
+            () if self._handed.status == "finished" else ("The note does not say it apart from where it stands.",)
         )
 
     def _questions(self) -> list[str]:

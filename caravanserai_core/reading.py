@@ -122,7 +122,7 @@ class Opening(NamedTuple):
         imported: what release 0.2.0 had left, `{"from", "waypoints", "folder"}`, or None.
         framework: name and version of the framework it was begun with, or None.
         origin: the run that it was copied or forked from, `{"run_id"}` and for a fork
-            `"waypoint"`, or None.
+            `"waypoint"`, or that it goes on from: these and `"how": "handoff"`; or None.
         program: the function that its first process ran, `module:name`, or None.
     """
 
@@ -384,7 +384,7 @@ def no_waypoint(store: Store, run_id: str, at: int | None) -> WaypointNotFound:
             pass  # raises where it was taken out of the journal
         origin = opening(found.opening).origin if found is not None else None
         first = (origin or {}).get("waypoint")  # a fork begins with the waypoint it was made of
-        if type(first) is not int or at > first:
+        if type(first) is not int or at > first or (origin or {}).get("how"):
             return WaypointNotFound(
                 f"waypoint {at} was removed (pruned) from run {one_line(run_id)} in "
                 f"{store.where(run_id)}. `caravanserai log` lists those that are left."

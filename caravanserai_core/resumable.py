@@ -30,6 +30,7 @@ from caravanserai_core.threads import in_thread, wait_for
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations, Schema
     from caravanserai_core.stores import Store
@@ -55,6 +56,7 @@ def resumable(
     schema: int | None = None,
     migrations: Migrations = (),
     takeover: bool = False,
+    continues: Continues = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -67,6 +69,7 @@ def resumable(
     schema: int | None = None,
     migrations: Migrations = (),
     takeover: bool = False,
+    continues: Continues = None,
 ) -> F | Callable[[F], F]:
     """Make a function `f(run_id, state, …)` go on from its run's last waypoint.
 
@@ -89,14 +92,20 @@ def resumable(
             `schema`; see docs/guarantees/versions.md.
         takeover: take the run from another living process, if one works on it: what that writes
             from then on is refused with `StaleWriter`.
+        continues: the run that a new run goes on from, of whatever framework: `RUN` or `RUN@3`, in
+            the same store; or what `handoff` returned. In the function `current_run().handoff` is
+            what it was handed; steps under `once` of that run count as done.
 
     Raises:
-        RunNotFound: the run is new and `must_exist` is set.
+        RunNotFound: the run is new and `must_exist` is set, or there is none to go on from.
+        InputChanged: the run was begun without `continues`, or goes on from another run.
         RunBusy: another living process works on it.
         JournalDamaged, NewerFormat, UnknownType, SchemaMismatch: its state cannot be read.
         UsageError: `schema` and `migrations` do not fit together.
     """
-    options = Options(store, must_exist, declared(schema, migrations), takeover=takeover)
+    options = Options(
+        store, must_exist, declared(schema, migrations), takeover=takeover, continues=continues
+    )
     if fn is None:
         return lambda f: resumable_with(f, options)
     return resumable_with(fn, options)
@@ -129,6 +138,7 @@ class Options(NamedTuple):
         schema: what it declares of its states, or None.
         fresh: begin with the caller's state, and ignore a recorded result.
         takeover: take the run from another living process.
+        continues: what a new run goes on from, or None.
     """
 
     store: StoreLike
@@ -136,6 +146,7 @@ class Options(NamedTuple):
     schema: Schema | None
     fresh: bool = False
     takeover: bool = False
+    continues: Continues = None
 
 
 def made_of(fn: object) -> tuple[Callable[..., Any], Options] | None:
@@ -284,7 +295,7 @@ class _Call:
 
     def open(self) -> None:
         """Open the run and look whether this very call was finished."""
-        store, must_exist, schema, _, takeover = self._options
+        store, must_exist, schema, _, takeover, continues = self._options
         number, steps = (None, ()) if schema is None else schema
         self.run = open_run(
             self._run_id,
@@ -294,6 +305,7 @@ class _Call:
             migrations=steps,
             program=self._program,
             takeover=takeover,
+            continues=continues,
         )
         self.look()
 

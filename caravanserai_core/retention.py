@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from caravanserai_core import points, reading
 from caravanserai_core.errors import UsageError
+from caravanserai_core.origins import HANDED
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
@@ -130,8 +131,19 @@ def with_needs(
         return reading.tree_of(store.chain(run_id, number), number, store, run_id)
 
     if needs is None:
-        return kept | heads, _as_its_waypoint
-    return needs(found, heads, kept, tree)
+        return kept | heads, _unless_handed(_as_its_waypoint)
+    numbers, entry = needs(found, heads, kept, tree)
+    return numbers, _unless_handed(entry)
+
+
+def _unless_handed(entry: Callable[[Record], bool | None]) -> Callable[[Record], bool | None]:
+    """Let what a run was handed stay: each of its starts goes on from it."""
+
+    def stays(record: Record) -> bool | None:
+        handed = record.head.get("name") == HANDED and not record.waypoint
+        return True if handed else entry(record)
+
+    return stays
 
 
 def _as_its_waypoint(_entry: Record) -> bool | None:

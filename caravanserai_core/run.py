@@ -28,6 +28,7 @@ from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import journal_for
 from caravanserai_core.meta import check_text
 from caravanserai_core.names import check_run_id
+from caravanserai_core.origins import handed_origin
 from caravanserai_core.ownership import Ownership, asked_for, refuse_busy
 from caravanserai_core.quoting import error_text, one_line, quoted
 from caravanserai_core.secrets import refuse
@@ -418,7 +419,7 @@ def open_run(
         from caravanserai_core import continuing  # few runs go on from another one
 
         run.handoff = continuing.begin(journal, continues)
-    elif (journal.origin or {}).get("how") == "handoff":
+    elif handed_origin(journal.origin) is not None:
         from caravanserai_core import continuing
 
         run.handoff = continuing.handed_to(journal)

@@ -18,6 +18,7 @@ from caravanserai_core.errors import (
     UsageError,
     WaypointNotFound,
 )
+from caravanserai_core.origins import HANDED
 from caravanserai_core.quoting import visible
 from caravanserai_core.reading import Waypoint
 from caravanserai_core.records import Record
@@ -260,6 +261,8 @@ def origin_text(origin: dict[str, Any] | None) -> str:
     name = cell(str((origin or {}).get("run_id", "")))
     if origin is None or not name:
         return ""
+    if origin.get("how") == HANDED:
+        return f"goes on from {name}@{origin.get('waypoint', 0)}"
     return f"fork of {name}@{origin['waypoint']}" if "waypoint" in origin else f"copy of {name}"
 
 

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from caravanserai_core import api
+from caravanserai_core.api import handoff
 from caravanserai_core.errors import CaravanseraiError, WaitingForPerson
 from caravanserai_core.listing import runs
 from caravanserai_core.notes import SECTIONS
+from caravanserai_core.run import open_run
 from caravanserai_core.stores import open_store
 from caravanserai_core.upkeep import fork
 from caravanserai_core.verify import verify
@@ -50,6 +52,7 @@ class Job(NamedTuple):
             `name`, the second under `title`.
         migrates: the second version knows how the first one kept it.
         secret: name of an environment variable; its value belongs into the state; None: none.
+        continues: the run that this one goes on from, as every entry point takes it; None: none.
     """
 
     run_id: str
@@ -60,6 +63,7 @@ class Job(NamedTuple):
     version: int = 1
     migrates: bool = True
     secret: str | None = None
+    continues: str | None = None
 
     def do(self, name: str) -> str:
         """Do to the world what step `name` does: one line in the log; may end the process."""
@@ -111,7 +115,8 @@ class AdapterTests:
     returns its recorded result, and it returns `PAUSED` or raises `WaitingForPerson` where a person
     is asked. The job has three steps, each in the framework's own form and each followed by a
     waypoint: `look`, `send`, `sum`. Each calls `job.do(name)`; `send` does so as an effect that
-    must not be repeated: through `once("send", job.do, "send")`. If `job.asks`, a person is asked
+    must not be repeated: through `once("send", job.do, "send")`. The line gives `continues` of the
+    job to the entry point. If `job.asks`, a person is asked
     before it (`Send it?`, yes or no); at `no` it is left out. `start` returns the list of what
     `do` gave, without what was left out.
     """
@@ -291,6 +296,45 @@ class AdapterTests:
         assert files
         assert not [path for path in files if secret.encode() in path.read_bytes()]
         assert any(f"env:{_SECRET}".encode() in path.read_bytes() for path in files)
+
+    def test_a_killed_job_is_handed_to_a_program_without_its_framework(self, job: Job) -> None:
+        assert self.run(job._replace(kill="begin sum")).code == -signal.SIGKILL
+
+        handed = handoff(job.run_id, store=job.store)
+        with open_run("next", store=job.store, continues=job.run_id) as run:
+            assert run.handoff == handed
+            sent = run.once("send", job.do, "send")
+            run.checkpoint({"sent": sent}, "sent")
+
+        assert sent == "send done"
+        assert self.done(job)["begin send"] == 1
+        assert any("send" in result.name for result in handed.results)
+        assert "\n## Next\n" in handed.text
+        assert f"caravanserai resume {job.run_id}" in handed.text
+        assert len(handed.text) <= handed.max_chars
+        first = Path(open_store(job.store).where("next"), "waypoint-1.md")
+        assert f"goes on from run `{job.run_id}`" in first.read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize("at", [None, "begin look", "end send"])
+    def test_a_job_goes_on_from_a_run_of_another_kind(self, job: Job, at: str | None) -> None:
+        with open_run("before", store=job.store, goal="Send it once.") as run:
+            run.once("send", job.do, "send")
+            run.checkpoint({"messages": [{"role": "user", "content": "Send it once."}]}, "Sent it.")
+        job = job._replace(continues="before")
+        if at is not None:
+            died = self.run(job._replace(kill=at))
+            assert died.code == (0 if at == "end send" else -signal.SIGKILL)
+
+        assert self.run(job) == Ended(0, _ALL)
+
+        assert self.done(job)["begin send"] == 1
+        assert handoff("before", store=job.store).goal == handoff(job.run_id, store=job.store).goal
+        first = self.notes(job)["waypoint-1.md"]
+        assert "goes on from run `before`" in first, first
+        other = self.run(job._replace(continues="before@-1"))
+        assert other == Ended(0, _ALL)
+        wrong = self.run(job._replace(continues="other"))
+        assert (wrong.error or "").startswith("InputChanged"), wrong
 
     def test_notes_have_the_sections_of_all_notes(self, job: Job) -> None:
         self.run(job._replace(asks=True))

@@ -22,7 +22,7 @@ class TestPlain(AdapterTests):
         key = "name" if job.version == 1 else "title"
         steps = [_renamed] if job.version == 2 and job.migrates else []
 
-        @resumable(store=job.store, schema=job.version, migrations=steps)
+        @resumable(store=job.store, schema=job.version, migrations=steps, continues=job.continues)
         def work(run_id: str, state: dict[str, Any] | None = None) -> list[str]:
             if state is None:
                 state = {key: job.do("look"), "done": []}

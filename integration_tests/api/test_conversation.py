@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caravanserai import RunNotFound, UsageError, WaypointNotFound, checkpoint
+from caravanserai import RunNotFound, UsageError, WaypointNotFound
 from caravanserai_core.conversation import read
 from caravanserai_core.run import open_run
 from caravanserai_core.transcript import Message, Transcript
@@ -75,9 +75,9 @@ def test_the_readers_of_installed_adapters_are_found(tmp_path: Path) -> None:
 
 
 def test_a_run_of_which_nobody_reads_a_conversation_is_refused(tmp_path: Path) -> None:
-    checkpoint("plain", {"said": ["a"]}, "One.", store=tmp_path)
+    open_run("plain", adapter="nobody", store=tmp_path).checkpoint({"said": ["a"]}, "One.")
 
-    with pytest.raises(UsageError, match="run plain: it was written by 'python'"):
+    with pytest.raises(UsageError, match="run plain: it was written by 'nobody'"):
         read("plain", store=tmp_path)
 
 
