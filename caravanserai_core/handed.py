@@ -378,7 +378,9 @@ class _Parts:
 
     def _next(self) -> tuple[str, ...]:
         return self._handed.next or (
-            () if self._handed.status == "finished" else ("The note does not say it apart from where it stands.",)
+            ()
+            if self._handed.status == "finished"
+            else ("The note does not say it apart from where it stands.",)
         )
 
     def _questions(self) -> list[str]:
@@ -434,7 +436,8 @@ def _numbered(items: list[str]) -> str:
 
 def _conversation(messages: tuple[Message, ...], room: int) -> str:
     """Return a conversation in a block that it cannot close: its beginning and its newest part."""
-    shown = [_said(message) for message in messages]
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    shown = [_said(message, names) for message in messages]
     room -= 40 + _ticks(shown)  # the fence, and the line about what is left out
     if not shown or room < 200:
         return ""
@@ -458,9 +461,10 @@ def _ticks(texts: list[str]) -> int:
     return 2 * (3 + max((len(run) for text in texts for run in re.findall("`+", text)), default=0))
 
 
-def _said(message: Message) -> str:
+def _said(message: Message, names: dict[str, str]) -> str:
     """Return a message: a line that says whose it is, and what was said, each line set in."""
-    name = f" {one_line(message.name, 60)}" if message.name else ""
+    called = message.name or names.get(message.tool_call_id or "")
+    name = f" {one_line(called, 60)}" if called else ""
     who = f"{message.role}{name}"
     if message.role == "tool":
         id_ = one_line(message.tool_call_id or "", 60)

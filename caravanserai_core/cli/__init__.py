@@ -18,6 +18,7 @@ from caravanserai_core.cli._answer import answer_
 from caravanserai_core.cli._app import App, Session, common_options
 from caravanserai_core.cli._copy import copy_
 from caravanserai_core.cli._diff import diff_
+from caravanserai_core.cli._handoff import handoff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
 from caravanserai_core.cli._migrate import migrate_
@@ -56,6 +57,7 @@ for _command in (
     show_,
     log_,
     diff_,
+    handoff_,
     resume_,
     answer_,
     fork_,

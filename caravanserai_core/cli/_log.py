@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from caravanserai_core import reading
-from caravanserai_core.cli import _out, _runs
+from caravanserai_core.cli import _graph, _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._show import event, happened, told
+from caravanserai_core.errors import UsageError
 from caravanserai_core.records import Record
 from caravanserai_core.schema import schema_of
 
@@ -27,16 +28,26 @@ if TYPE_CHECKING:
     "another kind of event is the one before.",
 )
 @click.argument("run", shell_complete=_runs.complete)
+@click.option(
+    "--graph", is_flag=True, help="Draw the run with those that it comes from, and its forks."
+)
+@click.option("--mermaid", is_flag=True, help="The same as the text of a Mermaid flow chart.")
 @json_option
 @common_options
 @click.pass_obj
-def log_(session: Session, run: str, as_json: bool) -> None:
+def log_(session: Session, run: str, graph: bool, mermaid: bool, as_json: bool) -> None:
     """List all waypoints of RUN, and every recorded step between and after them.
 
     WRITER tells the processes apart that wrote the run.
     """
     store = session.store
+    if (graph or mermaid) and as_json:
+        raise UsageError("--graph and --mermaid print a drawing; leave --json out")
     run_id = _runs.find(store, run).run_id
+    if graph or mermaid:
+        found = _graph.family(store, run_id)
+        _out.line((_graph.mermaid if mermaid else _graph.text)(found, run_id))
+        return
     trail = _runs.trail(store, run_id)
     records = _before(store, run_id, trail.records) + [r for r in trail.records if told(r)]
     if as_json:
