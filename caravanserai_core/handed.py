@@ -380,7 +380,7 @@ class _Parts:
         return self._handed.next or (
             ()
             if self._handed.status == "finished"
-            else ("The note does not say it apart from where it stands.",)
+            else ("The note says no more than where it stands.",)
         )
 
     def _questions(self) -> list[str]:

@@ -18,6 +18,7 @@ from caravanserai_core.cli._answer import answer_
 from caravanserai_core.cli._app import App, Session, common_options
 from caravanserai_core.cli._copy import copy_
 from caravanserai_core.cli._diff import diff_
+from caravanserai_core.cli._doctor import doctor_
 from caravanserai_core.cli._handoff import handoff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
@@ -67,6 +68,7 @@ for _command in (
     prune_,
     clean_,
     copy_,
+    doctor_,
     completion_,
 ):
     app.add_command(_command)
