@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
@@ -118,3 +118,21 @@ def runs(store: Store) -> list[RunInfo]:
     found += [info for info in old if info.run_id not in known]
     found.sort(key=lambda info: (-(info.updated.timestamp() if info.updated else 0), info.run_id))
     return found
+
+
+def spoken(info: RunInfo) -> str:
+    """Return what a run's status is called where people read it."""
+    if info.status == FAILED and info.stopped:
+        return "ended by an answer"
+    return "waits for you" if info.status == WAITING else info.status
+
+
+def age(time: datetime | None) -> str:
+    """Say in one unit how long ago something was: `12s ago`, `3m ago`, `2h ago`, `5d ago`."""
+    if time is None:
+        return "?"
+    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return f"{seconds}s ago"

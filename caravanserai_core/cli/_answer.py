@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
 
-from caravanserai_core import codec, questions, steps
+from caravanserai_core import answering, codec, lookup, questions, steps
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import JournalDamaged, UsageError
-from caravanserai_core.journal import Journal
-from caravanserai_core.pending import Asked, asked
-
-if TYPE_CHECKING:
-    from caravanserai_core.stores import Store
 
 
 @click.command(
@@ -55,14 +50,14 @@ def answer_(
     answer counts.
     """
     store = session.store
-    run_id = _runs.find(store, run, prefix=False).run_id
+    run_id = lookup.find(store, run, prefix=False).run_id
     if approve and reject:
         raise UsageError("--approve and --reject are two answers: give one. Nothing was recorded.")
     given = [*words, *(["true"] if approve else []), *(["false"] if reject else [])]
     if not 1 <= len(given) <= 2:
         raise UsageError("answer takes RUN, the QUESTION where several are open, and one VALUE")
     name = given[0] if len(given) == 2 else None
-    value = _meant(given[-1], _question(store, run_id, name))
+    value = answering.meant(given[-1], answering.question(store, run_id, name))
     more: dict[str, Any] = {} if result is None else {"result": _json(result)}
     who = questions.user() if by is None else by
     found = steps.answer(run_id, value, question=name, by=who, reason=reason, store=store, **more)
@@ -70,34 +65,8 @@ def answer_(
         tree = orjson.loads(codec.encode(value).data)
         _out.print_json({"run": run_id, "question": found, "answer": tree, "by": who})
         return
-    _out.line(f"answered {found} of {_out.cell(run_id)}: {_out.cell(_spoken(value), 200)}")
+    _out.line(f"answered {found} of {_out.cell(run_id)}: {_out.cell(answering.spoken(value), 200)}")
     _out.line(f"Start its program again to go on, or: {session.called} resume {quote(run_id)}")
-
-
-def _question(store: Store, run_id: str, name: str | None) -> Asked | None:
-    """Return the question that is meant; None where that is for the answer itself to refuse."""
-    journal = Journal(store, run_id)
-    ledger = journal.turns.do(lambda: journal.ledger)
-    if name is None:
-        return asked(ledger.open[0].record.head) if len(ledger.open) == 1 else None
-    found = ledger.questions.get(name)
-    return None if found is None else asked(found.record.head)
-
-
-def _meant(text: str, question: Asked | None) -> Any:
-    """Read a value as the question means it."""
-    for option in question.options if question is not None else ():
-        if _spoken(option) == text:
-            return option
-    return _read(text)
-
-
-def _read(text: str) -> Any:
-    """Read JSON; what is none is a text."""
-    try:
-        return codec.parse(text.encode("utf-8", "surrogateescape"))
-    except (JournalDamaged, ValueError):
-        return text
 
 
 def _json(text: str) -> Any:
@@ -109,7 +78,3 @@ def _json(text: str) -> Any:
             f"--result takes JSON, and {_out.cell(text, 60)!r} is none; a text is given as "
             "'\"done\"'. Nothing was recorded."
         ) from None
-
-
-def _spoken(value: object) -> str:
-    return value if isinstance(value, str) else codec.encode(value).data.decode()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from caravanserai_core import handing
+from caravanserai_core import handing, lookup
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.cli._shell import quote
@@ -52,7 +52,7 @@ def handoff_(session: Session, run: str, who: str, max_chars: int, as_json: bool
     installed. What users, models and tools said is quoted, and cannot end its quotation.
     """
     store = session.store
-    named = _runs.find(store, run)
+    named = lookup.find(store, run)
     handed = handing.handoff(named.run_id, named.at, store=store, max_chars=max_chars)
     form = cast("For", who)
     if as_json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import listing
+from caravanserai_core import listing, lookup
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
 from caravanserai_core.pending import after_stop
@@ -17,9 +17,6 @@ from caravanserai_core.stores import FileStore
 if TYPE_CHECKING:
     from caravanserai_core.listing import RunInfo
     from caravanserai_core.stores import Store
-
-_WAITS, _STOPPED = "waits for you", "ended by an answer"
-"""What a status is called where people read it."""
 
 
 @click.command(
@@ -79,15 +76,12 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
 def _row(info: RunInfo, *more: str) -> tuple[str, ...]:
     count = f"{info.waypoints} waypoint(s)"
     rest = (_out.cell(text) for text in more)
-    status = _WAITS if info.status == listing.WAITING else info.status
-    if info.status == listing.FAILED and info.stopped:
-        status = _STOPPED
-    return _out.cell(info.run_id), count, age(info.updated), status, *rest
+    return _out.cell(info.run_id), count, listing.age(info.updated), listing.spoken(info), *rest
 
 
 def _name(info: RunInfo) -> str:
     """Return a run's name for a person, with where it comes from."""
-    origin = _runs.origin_text(info.origin)
+    origin = lookup.origin_text(info.origin)
     return f"{_out.cell(info.run_id)} ({origin})" if origin else _out.cell(info.run_id)
 
 
@@ -123,14 +117,3 @@ def human(size: int | None) -> str:
         if amount < 10 and units[0] != "B"
         else f"{amount:.0f} {units[0]}"
     )
-
-
-def age(time: datetime | None) -> str:
-    """Say in one unit how long ago something was: `12s ago`, `3m ago`, `2h ago`, `5d ago`."""
-    if time is None:
-        return "?"
-    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{unit} ago"
-    return f"{seconds}s ago"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from caravanserai_core import reading
+from caravanserai_core import lookup, telling
 from caravanserai_core.cli import _graph, _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
-from caravanserai_core.cli._show import event, happened, told
 from caravanserai_core.errors import UsageError
-from caravanserai_core.records import Record
 from caravanserai_core.schema import schema_of
 
 if TYPE_CHECKING:
-    from caravanserai_core.stores import Store
+    from caravanserai_core.records import Record
 
 
 @click.command(
@@ -43,19 +40,19 @@ def log_(session: Session, run: str, graph: bool, mermaid: bool, as_json: bool) 
     store = session.store
     if (graph or mermaid) and as_json:
         raise UsageError("--graph and --mermaid print a drawing; leave --json out")
-    run_id = _runs.find(store, run).run_id
+    run_id = lookup.find(store, run).run_id
     if graph or mermaid:
         found = _graph.family(store, run_id)
         _out.line((_graph.mermaid if mermaid else _graph.text)(found, run_id))
         return
-    trail = _runs.trail(store, run_id)
-    records = _before(store, run_id, trail.records) + [r for r in trail.records if told(r)]
+    trail = lookup.trail(store, run_id)
+    records = telling.events(store, run_id, trail)
     if as_json:
         _out.print_json(
             {
                 "run": run_id,
                 "status": trail.status,
-                "origin": _runs.origin(store, run_id),
+                "origin": lookup.origin(store, run_id),
                 "damage": trail.damage,
                 "events": [_event(record) for record in records],
             }
@@ -88,31 +85,11 @@ def _table(records: list[Record]) -> None:
     _out.table(header, rows, right=(0,) if 3 in left_out else (0, 3))
 
 
-def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
-    """Return what release 0.2.0 left of a run before its first journalled waypoint."""
-    old = store.legacy(run_id)
-    if old is None:
-        return []
-    first = next((r.waypoint for r in records if r.kind == "waypoint"), old.number + 1)
-    found: list[Record] = []
-    for number in range(1, first):
-        point = reading.waypoint(store, run_id, number)
-        head = {
-            "kind": "waypoint",
-            "waypoint": number,
-            "note": point.note.to_json(),
-            "time": point.time.astimezone(UTC).isoformat(),
-            "parent": point.parent,
-        }
-        found.append(Record(head, None, "", None))
-    return found
-
-
 def _event(record: Record) -> dict[str, Any]:
     head = record.head
     schema = schema_of(head)
     return {
-        **event(record),
+        **telling.event(record),
         "waypoint": record.waypoint,
         "parent": head.get("parent"),
         "by": record.by,
@@ -125,9 +102,9 @@ def _row(record: Record, *, short: bool) -> tuple[str, ...]:
     parent = head.get("parent")
     return (
         f"{record.waypoint}{'' if record.kind == 'waypoint' else '+'}",
-        _out.utc(head["time"])[:19].replace("T", " ") if short else _out.cell(head["time"]),
+        telling.utc(head["time"])[:19].replace("T", " ") if short else _out.cell(head["time"]),
         _out.cell(record.by) or "-",
         "-" if parent is None else str(parent),
         _out.cell(record.lane) or "-",
-        _out.cell(happened(record), 200 if short else _out.WHOLE),
+        _out.cell(telling.happened(record), 200 if short else _out.WHOLE),
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from caravanserai_core import codec, listing, reading, schema
+from caravanserai_core import codec, listing, lookup, reading, schema
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
-from caravanserai_core.cli._diff import compare, text_of
+from caravanserai_core.comparing import compare, text_of
 from caravanserai_core.errors import CaravanseraiError, ProgramNotFound, UsageError
 from caravanserai_core.importing import only_looking
 from caravanserai_core.quoting import visible
@@ -46,10 +46,10 @@ def migrate_(session: Session, run: str, name: str | None, dry_run: bool, yes: b
     Take care with a run that others may have written.
     """
     store = session.store
-    run_id, at = _runs.find(store, run, prefix=False)
+    run_id, at = lookup.find(store, run, prefix=False)
     if at is not None:
         raise UsageError(f"a program goes on from the newest waypoint of its run, not from @{at}")
-    if _runs.trail(store, run_id).status == listing.FINISHED:
+    if lookup.trail(store, run_id).status == listing.FINISHED:
         _out.line("finished, nothing to do")
         return
     found = reading.recent(store, run_id)

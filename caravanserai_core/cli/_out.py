@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,14 +46,6 @@ def note(text: str) -> None:
 def fail(text: str) -> None:
     """Say on the error stream why a verb failed; an error of a program may tell secrets."""
     note(f"Error: {redact(text)}")
-
-
-def utc(text: str) -> str:
-    """Return a recorded time in ISO 8601 to the second, in UTC and saying so."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError):
-        return cell(text, 40)
 
 
 def no_runs(where: str) -> None:

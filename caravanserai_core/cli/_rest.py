@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import api, listing
+from caravanserai_core import api, listing, lookup
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, debug_option
 from caravanserai_core.cli._upkeep import age_option
@@ -66,8 +66,8 @@ def _chosen(store: Store, finished: bool, older_than: timedelta | None) -> list[
 
 def _unknown(store: Store, run: str) -> int:
     """Say why there is nothing to delete under a name; returns the exit code."""
-    name, at = _runs.split(run)
-    if run == "@-" or (at is not None and (name == "@-" or _runs.exists(store, name))):
+    name, at = lookup.split(run)
+    if run == "@-" or (at is not None and (name == "@-" or lookup.exists(store, name))):
         _out.fail(
             f"clean takes a whole run and its exact name, not {_out.cell(run)}. Nothing of it was "
             "deleted."
@@ -75,7 +75,7 @@ def _unknown(store: Store, run: str) -> int:
         return 2
     _out.note(
         f"no checkpoints for run '{_out.cell(run)}' in the store {store.url}. "
-        f"{_runs.meant(store, run)}`caravanserai list` shows the runs there."
+        f"{lookup.meant(store, run)}`caravanserai list` shows the runs there."
     )
     return 3
 

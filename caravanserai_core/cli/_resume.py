@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from caravanserai_core import api, listing, reading
+from caravanserai_core import api, listing, lookup, reading
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._shell import quote
@@ -57,7 +57,7 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
     with a run that others may have written: what is started is what stands in its journal.
     """
     store = session.store
-    run_id, at = _runs.find(store, run, prefix=False)
+    run_id, at = lookup.find(store, run, prefix=False)
     if at is not None:
         raise UsageError(
             f"a program goes on from the newest waypoint of its run, not from @{at}. To look at "
@@ -65,7 +65,7 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
         )
     journal = Journal(store, run_id)
     journal.turns.do(lambda: refuse_waiting(journal))
-    trail = _runs.trail(store, run_id)
+    trail = lookup.trail(store, run_id)
     if trail.status == listing.FINISHED:
         _out.line("finished, nothing to do")
         return

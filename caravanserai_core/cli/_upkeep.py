@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from caravanserai_core import listing, retention, upkeep
+from caravanserai_core import listing, lookup, retention, upkeep
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options
 from caravanserai_core.cli._list import human
@@ -36,7 +36,7 @@ def fork_(session: Session, run: str, new: str) -> None:
 
     Both go on by themselves. To go on with the new one, start its program with that name.
     """
-    run_id, at = _runs.find(session.store, run, prefix=False)
+    run_id, at = lookup.find(session.store, run, prefix=False)
     number = upkeep.fork(run_id, at=at, new_run_id=new, store=session.store)
     _out.line(f"forked waypoint {number} of {_out.cell(run_id)} as {_out.cell(new)}")
 
@@ -48,7 +48,7 @@ def fork_(session: Session, run: str, new: str) -> None:
 @click.pass_obj
 def pin_(session: Session, run: str, remove: bool) -> None:
     """Keep a waypoint of RUN, by default the newest, whatever is pruned later."""
-    run_id, at = _runs.find(session.store, run, prefix=False)
+    run_id, at = lookup.find(session.store, run, prefix=False)
     number = upkeep.pin(run_id, -1 if at is None else at, unpin=remove, store=session.store)
     done = "no longer pinned" if remove else "pinned"
     _out.line(f"waypoint {number} of {_out.cell(run_id)} is {done}")
@@ -99,7 +99,7 @@ def prune_(
     code = 0
     for run_id in [info.run_id for info in listing.runs(store)] if run is None else [run]:
         try:
-            named = _runs.find(store, run_id, prefix=False)
+            named = lookup.find(store, run_id, prefix=False)
             if named.at is not None:
                 raise UsageError(f"prune takes a whole run, not {_out.cell(run_id)}")
             _out.line(_pruned(store, named.run_id, wanted, dry_run=dry_run))

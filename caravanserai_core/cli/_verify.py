@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from caravanserai_core import listing, survey
+from caravanserai_core import listing, lookup, survey
 from caravanserai_core import repair as repairing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
@@ -93,7 +93,7 @@ def verify_(
 def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
     if run is None:
         raise UsageError("--repair takes the exact name of one run. Nothing was changed.")
-    run_id = _runs.find(store, run, prefix=False).run_id
+    run_id = lookup.find(store, run, prefix=False).run_id
     report = verify(store, run_id)
     if report.damaged and not yes:
         _print_to_person(report)
@@ -122,7 +122,7 @@ def _secrets(store: Store, run: str | None, as_json: bool) -> None:
     if not isinstance(store, FileStore):
         raise UsageError("--secrets reads the files of a store, and this one has none.")
     _there(store)
-    run_id = None if run is None else _runs.find(store, run, prefix=False).run_id
+    run_id = None if run is None else lookup.find(store, run, prefix=False).run_id
     found = list(leaks(store, run_id))
     values = len(current().secrets)
     if as_json:
@@ -180,7 +180,7 @@ def _ranges(numbers: list[int]) -> str:
 
 def _reports(store: Store, run: str | None) -> Iterator[Report]:
     if run is not None:
-        yield verify(store, _runs.find(store, run).run_id)
+        yield verify(store, lookup.find(store, run).run_id)
         return
     _there(store)
     for info in listing.runs(store):

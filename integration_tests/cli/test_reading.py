@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from caravanserai_core import Note, checkpoint, clean, open_run
-from caravanserai_core.cli._diff import compare
+from caravanserai_core.comparing import compare
 
 Cli = Callable[..., Result]
 
@@ -77,7 +77,7 @@ def test_age_in_one_unit(seconds: int, text: str) -> None:
     """Seconds, minutes, hours or days; a clock that was set back gives no negative age."""
     from datetime import UTC, datetime, timedelta
 
-    from caravanserai_core.cli._list import age
+    from caravanserai_core.listing import age
 
     assert age(datetime.now(UTC) - timedelta(seconds=seconds)) == text
     assert age(None) == "?"
