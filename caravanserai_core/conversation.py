@@ -96,6 +96,9 @@ def read_from(
     before, behind = records[: begin + 1], records[begin + 1 :] if now else []
     given: list[Any] = [tree]
     more: dict[str, Any] = {}
+    if getattr(told, "head", False):
+        more["head"] = records[begin].head if begin >= 0 else {}
+        behind = records[_first_of(records, begin) + 1 : None if now else begin + 1]
     if getattr(told, "since", False):
         more["since"] = [since for r in behind if (since := _since(r)) is not None]
     name = getattr(told, "entries", None)
@@ -104,6 +107,21 @@ def read_from(
     elif tree is None and not more:
         return Transcript(())
     return told(*given, **more)
+
+
+def _first_of(records: Sequence[Record], at: int) -> int:
+    """Return the place of the waypoint that the one at a place repeats the state of, or its own."""
+    while at > 0 and records[at].head.get("repeats"):
+        before = (
+            n
+            for n in range(at - 1, -1, -1)
+            if records[n].kind == "waypoint" and records[n].lane == records[at].lane
+        )
+        found = next(before, None)
+        if found is None:
+            break  # it was pruned
+        at = found
+    return at
 
 
 def _is_entry(record: Record, name: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUP",
+    "NO_RESULT",
     "Message",
     "Role",
     "Since",
@@ -33,12 +34,17 @@ One whose states hold no copy of the conversation has an attribute `entries`, th
 journal's entries that do, and takes the raw data of these as a second argument. One that can tell
 what was recorded behind a waypoint has an attribute `since`, true, and takes a list of `Since` as
 the keyword argument of that name; the state is None then where there is no waypoint yet.
+One with an attribute `head`, true, takes the head of the waypoint's record under that name, and
+its `Since` begin behind the waypoint that was the first with this state: a pause repeats it.
 `conversation.read` hands each what it needs.
 """
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
-_OPEN = "No result of this call is recorded: it may have run or not. Check before it is done again."
+NO_RESULT = (
+    "No result of this call is recorded: it may have run or not. Check before it is done again."
+)
+"""What a model is told in the place of a result that is not known."""
 
 
 class ToolCall(NamedTuple):
@@ -116,7 +122,7 @@ class Transcript(NamedTuple):
         for message in self.messages:
             result.append(_to_openai(message))
             result += [
-                {"role": "tool", "tool_call_id": call.id, "content": _OPEN}
+                {"role": "tool", "tool_call_id": call.id, "content": NO_RESULT}
                 for call in message.tool_calls
                 if call.id in open_
             ]
@@ -136,7 +142,8 @@ class Transcript(NamedTuple):
             role = "assistant" if message.role == "assistant" else "user"
             _put(result, role, _blocks(message))
             missing = [call for call in message.tool_calls if call.id in open_]
-            _put(result, "user", [_result_block(call.id, _OPEN, failed=True) for call in missing])
+            blocks = [_result_block(call.id, NO_RESULT, failed=True) for call in missing]
+            _put(result, "user", blocks)
         return result
 
     def to_json(self) -> dict[str, Any]:

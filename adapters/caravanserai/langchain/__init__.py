@@ -1,4 +1,4 @@
-"""LangChain: messages and documents in a state, kept exactly and written short.
+"""LangChain: messages kept exactly, histories of chats as runs, and runs handed to LangChain.
 
     from caravanserai import checkpoint, langchain
 
@@ -13,16 +13,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from caravanserai.langchain._handing import messages_from
+    from caravanserai.langchain._history import WaypointChatMessageHistory
     from caravanserai.langchain._messages import register
 
-__all__ = ["register"]
+__all__ = ["WaypointChatMessageHistory", "messages_from", "register"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from caravanserai.langchain import _messages
+        if name == "WaypointChatMessageHistory":
+            from caravanserai.langchain._history import WaypointChatMessageHistory
+
+            return WaypointChatMessageHistory
+        from caravanserai.langchain import _handing, _messages
     except ModuleNotFoundError as error:
         # A module that is missing inside of it is another fault, and says so itself.
         if error.name != "langchain_core":
@@ -31,4 +37,4 @@ def __getattr__(name: str) -> object:
             'langchain-core is not installed: pip install "caravanserai[langchain]"',
             name=error.name,
         ) from None
-    return getattr(_messages, name)
+    return getattr(_messages if name == "register" else _handing, name)

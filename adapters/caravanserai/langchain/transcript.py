@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import codec
-from caravanserai_core.transcript import Message, ToolCall, Transcript, unanswered
+from caravanserai_core.transcript import NO_RESULT, Message, ToolCall, Transcript, unanswered
 
 if TYPE_CHECKING:
-    from caravanserai_core.transcript import Role
+    from collections.abc import Sequence
 
-__all__ = ["messages_of"]
+    from caravanserai_core.transcript import Role, Since
+
+__all__ = ["fields_of", "handed_in", "messages_of"]
 
 _TAG: Final = "$langchain."
 
@@ -31,28 +34,62 @@ _ELSEWHERE: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "func
 """Blocks that repeat what a message's `tool_calls` say."""
 
 
-def messages_of(tree: Any) -> Transcript:
+def messages_of(tree: Any, *, since: Sequence[Since] = ()) -> Transcript:
     """Read the conversation of a state.
 
     Args:
         tree: its JSON, tags and all: a list of messages, or an object that has one under
             `messages`. A message may be one of LangChain, of a subclass, or in OpenAI's form.
+            None: there is no state yet.
+        since: what was recorded behind it.
 
     Returns:
-        The conversation; without messages where there is none.
+        The conversation; without messages where there is none. A run that has no state yet and
+        goes on from another one has what it was handed.
     """
+    if tree is None:
+        return handed_in(since)
+    tree = codec.displayed(tree)  # what was declared a secret is no text
     if type(tree) is dict:
         tree = tree.get("messages")
     losses: Counter[str] = Counter()
-    items = tree if type(tree) is list else []
-    found = [_message(item, number, losses) for number, item in enumerate(items)]
-    messages = tuple(message for message in found if message is not None)
+    found: list[Message] = []
+    for number, item in enumerate(tree if type(tree) is list else []):
+        message = _message(item, number, losses)
+        if message is not None:
+            found.append(message)
+    messages = _settled(found)
     told = tuple(f"{count} × {what}" for what, count in losses.items())
     return Transcript(messages, tuple(unanswered(messages)), told)
 
 
+messages_of.since = True  # type: ignore[attr-defined]
+
+
+def handed_in(since: Sequence[Since]) -> Transcript:
+    """Return the conversation that a run was handed, among what is recorded; empty: none."""
+    for item in since:
+        if item.kind == "entry" and item.name == "handoff":
+            data: Any = codec.decode_tree(codec.displayed(item.data))
+            return Transcript.from_json(data["transcript"])
+    return Transcript(())
+
+
+def _settled(messages: list[Message]) -> tuple[Message, ...]:
+    """Leave out what a model was told in the place of a result, unless the call was made since."""
+    instead = [m for m in messages if m.role == "tool" and m.text == NO_RESULT]
+    if not instead:
+        return tuple(messages)
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    open_ = {message.tool_call_id for message in instead}
+    answered = {message.tool_call_id for message in messages if message.role == "tool"} - open_
+    since = [call._replace(id="") for id_, call in calls.items() if id_ in answered]
+    gone = {id_ for id_ in open_ if id_ in calls and calls[id_]._replace(id="") not in since}
+    return tuple(m for m in messages if m not in instead or m.tool_call_id not in gone)
+
+
 def _message(item: Any, number: int, losses: Counter[str]) -> Message | None:
-    kind, fields = _fields(item)
+    kind, fields = fields_of(item)
     if kind in ("remove", ""):
         if kind == "" and item is not None:
             losses["something that is no message"] += 1
@@ -73,8 +110,8 @@ def _message(item: Any, number: int, losses: Counter[str]) -> Message | None:
     return Message(role, text, (), call, name, fields.get("status") == "error")
 
 
-def _fields(item: Any) -> tuple[str, dict[str, Any]]:
-    """Which kind of message something is, "" if it is none, and its fields."""
+def fields_of(item: Any) -> tuple[str, dict[str, Any]]:
+    """Return which kind of message something is, "" if it is none, and its fields."""
     if type(item) is not dict:
         return "", {}
     tag = next(iter(item)) if len(item) == 1 else ""
@@ -126,7 +163,16 @@ def _calls(fields: dict[str, Any], number: int) -> tuple[ToolCall, ...]:
         inner = call.get("function", call)
         arguments = inner.get("args", inner.get("arguments", {}))
         if type(arguments) is not dict or list(arguments) == ["$str"]:
-            arguments = _text(arguments)
+            arguments = _arguments(_text(arguments))
         id_ = _text(call.get("id")) or f"call_{number}_{place}"
         calls.append(ToolCall(id_, _text(inner.get("name")), arguments))
     return tuple(calls)
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    """Read the arguments of a call in OpenAI's form; what is no object stays a text."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return read if type(read) is dict else text
