@@ -171,10 +171,11 @@ class Handoff:
         """
         room = self.max_chars if max_chars is None else max_chars
         check(who, room)
-        parts = _Parts(self, who, room)
-        text = parts.text()
+        messages = self.transcript.messages if conversation else ()
+        # The conversation has its share, and what the rest leaves.
+        text = _Parts(self, who, room * 3 // 5 if messages else room).text()
         left = room - len(text) - len(f"\n\n## {_CONTENT}\n\n")
-        if conversation and (said := _conversation(self.transcript.messages, left)):
+        if said := _conversation(messages, left):
             text = f"{text}\n\n## {_CONTENT}\n\n{said}"
         return text + "\n"
 
