@@ -97,7 +97,7 @@ def test_what_is_not_in_the_conversation_is_said() -> None:
     image = [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "Look."}]
     strange = {"role": "oracle", "content": "Hm."}
     entry["output"]["messages"] = [{"role": "user", "content": image}, strange, 7, {"content": "?"}]
-    tree = trees.crew(entry, carried={"task-2|model|#1": {}})
+    tree = trees.crew(entry, carried={"plan|model|#1": {"answer": "1."}})
 
     found = transcript(raw(tree))
 
@@ -107,7 +107,7 @@ def test_what_is_not_in_the_conversation_is_said() -> None:
         "1 × the role 'oracle', told as a user's",
         "2 × something that is no message",
         "1 × a call that another agent made for a task",
-        "1 × a recorded step of work that is not at its end",
+        "1 × a plan of the tasks, which is made anew",
     )
 
 

@@ -13,8 +13,7 @@ from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.tools.tool_failure import ToolExecutionFailedError
 
 from caravanserai.crewai._escape import leaving
-from caravanserai.crewai._models import without_chance
-from caravanserai.crewai._steps import RAISED, Place, at, digest
+from caravanserai.crewai._steps import RAISED, TOOL, Place, at, called_with, digest
 from caravanserai_core import codec, effects
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState
 from caravanserai_core.escaping import collected
@@ -142,7 +141,7 @@ def _begun(
     """Return a call that begins; raises what the very call raised before."""
     place.job.stop_if_leaving()
     arguments = _arguments(tool, args, kwargs)
-    key = place.steps.key("tool", place.path, f"{tool.name}({digest(without_chance(arguments))})")
+    key = place.steps.key(TOOL, place.path, called_with(str(tool.name), arguments))
     call = _Call(place, tool, arguments, key, work)
     raised = place.steps.recorded(f"{key}|{RAISED}")
     if raised is not None:
@@ -220,7 +219,9 @@ def _noticed(call: _Call) -> Iterator[list[Any]]:
     except Exception as error:
         place.job.called(place, name, call.arguments, error_text(error), failed=True)
         raise
-    place.job.called(place, name, call.arguments, _text(call.tool, given[0]), failed=False)
+    text = _text(call.tool, given[0])
+    place.steps.note(call.key, {"gave": text, "of": call.step.of})
+    place.job.called(place, name, call.arguments, text, failed=False)
 
 
 def _again(raised: dict[str, Any]) -> Exception:

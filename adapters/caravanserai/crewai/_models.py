@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai.crewai import _notes, _sdk
-from caravanserai.crewai._steps import MODEL, Place, at, digest
+from caravanserai.crewai._steps import MODEL, Place, at, digest, without_chance
 from caravanserai_core import codec
 from caravanserai_core.errors import UnserialisableState
 from caravanserai_core.quoting import one_line
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _log = logging.getLogger("caravanserai")
-
-_BY_CHANCE = re.compile(r"tool-result-[A-Za-z0-9_-]{16,}")
 
 
 class Known(NamedTuple):
@@ -107,15 +104,6 @@ def told(answer: Any) -> str | list[dict[str, Any]]:
             return calls
     dump = getattr(answer, "model_dump_json", None)
     return str(dump()) if callable(dump) else str(answer)
-
-
-def without_chance(value: Any) -> Any:
-    """Return a value without the names that CrewAI gives files of long results by chance."""
-    if isinstance(value, str):
-        return _BY_CHANCE.sub("tool-result-", value)
-    if isinstance(value, dict):
-        return {name: without_chance(one) for name, one in value.items()}
-    return value
 
 
 def _without_addresses(messages: Any) -> Any:

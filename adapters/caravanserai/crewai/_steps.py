@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -30,8 +31,12 @@ RAISED = "raised"
 PERSON = "person"
 CONDITION = "condition"
 
+TOOL = "tool"
+
 STEP = "step"
 """Name of the entries."""
+
+_BY_CHANCE = re.compile(r"tool-result-[A-Za-z0-9_-]{16,}")
 
 
 class Steps:
@@ -75,6 +80,11 @@ class Steps:
         self._run.entry(STEP, data, say=say, meta={"key": key}, durable=durable)
         with self._lock:
             self._take(key, copy.deepcopy(data))
+
+    def note(self, key: str, data: Any) -> None:
+        """Keep what is recorded elsewhere, for states that are saved before its work ends."""
+        with self._lock:
+            self._known[key] = data
 
     def void(self, path: str, kinds: tuple[str, ...] = (MODEL,)) -> None:
         """Let the newest step of each kind below a path be done again by who asks again."""
@@ -150,6 +160,20 @@ def at(place: Place | None) -> Iterator[None]:
         yield
     finally:
         here.reset(token)
+
+
+def without_chance(value: Any) -> Any:
+    """Return a value without the names that CrewAI gives files of long results by chance."""
+    if isinstance(value, str):
+        return _BY_CHANCE.sub("tool-result-", value)
+    if isinstance(value, dict):
+        return {name: without_chance(one) for name, one in value.items()}
+    return value
+
+
+def called_with(tool: str, arguments: dict[str, Any]) -> str:
+    """Return what tells a call of a tool from others at a path; see `Steps.key`."""
+    return f"{tool}({digest(without_chance(arguments))})"
 
 
 def digest(*values: Any) -> str:
