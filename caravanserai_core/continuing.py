@@ -9,10 +9,11 @@ equal call takes its place and is handled as any step that began and never repor
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import codec, effects, handing, reading, survey
-from caravanserai_core.errors import InputChanged, RunBusy, UsageError
+from caravanserai_core.errors import Conflict, InputChanged, RunBusy, UsageError
 from caravanserai_core.handed import Handoff, made_with
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
@@ -119,8 +120,9 @@ def _write(journal: Journal, handed: Handoff) -> None:
 
     try:
         journal.add_made("entry", make)
-    except Changed:
-        journal.look()
+    except (Changed, Conflict):
+        if journal.look() is None:
+            raise
         return
     _log.info("run %s goes on from %s", one_line(journal.run_id), one_line(handed.source))
 
@@ -181,12 +183,27 @@ def _check(journal: Journal, continues: str | Handoff, origin: dict[str, Any] | 
 
 def _carry(journal: Journal, handed: Handoff) -> None:
     """Write the steps that come along and are not there yet; runs in the run's turn."""
-    known = journal.ledger.effects
     for step in handed.steps:
         head = {**step["head"], "carried": handed.run_id}
-        had = known.get((head["label"], head.get("key", "")))
-        if had is None or (head["what"] != "started" and had.what == "started"):
-            journal.add("effect", head, body=step["body"].encode(), time=step["time"])
+        if not _is_new(journal, head):
+            continue
+
+        def make(head: dict[str, Any] = head, step: Any = step) -> tuple[dict[str, Any], bytes]:
+            if not _is_new(journal, head):
+                raise Changed  # another process that begins it was quicker
+            return head, step["body"].encode()
+
+        with suppress(Changed):
+            journal.add_made("effect", make, time=step["time"])
+
+
+def _is_new(journal: Journal, head: Mapping[str, Any]) -> bool:
+    """Say whether a record of a step that comes along is not there yet."""
+    had = journal.ledger.effects.get((head["label"], head.get("key", "")))
+    if had is None:
+        return True
+    carried = had.what == "started" and "carried" in had.head
+    return head["what"] != "started" and carried
 
 
 class Inherited:

@@ -269,7 +269,6 @@ class Journal(Appending):
         lane: str = "",
         body: bytes = b"",
         sync: bool = True,
-        time: str | None = None,
     ) -> int:
         """Write one record that is no waypoint; returns its seq. Runs in its turn of the queue.
 
@@ -279,15 +278,19 @@ class Journal(Appending):
             lane: the lane it belongs to.
             body: `"data":…`, or empty.
             sync: wait until it is durable; else see `wait_durable` and `sync`.
-            time: when it happened, ISO 8601 in UTC; None: now.
         """
         fields = redact_fields(fields)
-        draft = Draft(kind, fields, by=writer(), lane=lane, body=body, time=time)
+        draft = Draft(kind, fields, by=writer(), lane=lane, body=body)
         made = (draft, fields)
         return self._retry(lambda: self._add(kind, lambda: made, lane, sync))  # type: ignore[no-any-return]
 
     def add_made(
-        self, kind: str, make: Callable[[], tuple[dict[str, Any], bytes]], *, lane: str = ""
+        self,
+        kind: str,
+        make: Callable[[], tuple[dict[str, Any], bytes]],
+        *,
+        lane: str = "",
+        time: str | None = None,
     ) -> int:
         """Write one record that depends on what others wrote; returns its seq.
 
@@ -296,12 +299,13 @@ class Journal(Appending):
             make: returns head and body when the journal's end is certain, or raises: then nothing
                 is written. May be called more than once.
             lane: the lane it belongs to.
+            time: when it happened, ISO 8601 in UTC; None: now.
         """
 
         def drafted() -> tuple[Draft, dict[str, Any]]:
             fields, body = make()
             fields = redact_fields(fields)
-            return Draft(kind, fields, by=writer(), lane=lane, body=body), fields
+            return Draft(kind, fields, by=writer(), lane=lane, body=body, time=time), fields
 
         return self._retry(lambda: self._add(kind, drafted, lane, sync=True))  # type: ignore[no-any-return]
 

@@ -158,11 +158,14 @@ def start(journal: Journal, mine: Flight, known: Effect | None, *, again: bool) 
     before = _mark(known)
     mine.attempt = 1 if known is None else known.attempt + 1
     # What was begun in another run is known elsewhere by the key that it was given there.
-    kept = "" if known is None or "carried" not in known.head else known.head.get("token", "")
+    first = {} if known is None else known.records[0].head
+    kept = first.get("token", "") if "carried" in first else ""
     mine.token = mine.step.token or kept or token_of(journal.run_id, name, journal.ledger.passes)
     told = {**_head(mine), "what": "started", "token": mine.token, **_here()}
     if again:
         told["again"] = True
+    if "carried" in first:
+        told["carried"] = first["carried"]
 
     def make() -> tuple[dict[str, Any], bytes]:
         if _mark(journal.ledger.effects.get(name)) != before:
