@@ -15,7 +15,7 @@ from caravanserai_core.errors import (
 )
 from caravanserai_core.origins import HANDED
 from caravanserai_core.quoting import one_line, visible
-from caravanserai_core.reading import Waypoint
+from caravanserai_core.reading import Opening, Waypoint
 from caravanserai_core.records import Record
 from caravanserai_core.stores.base import Bad
 
@@ -30,6 +30,7 @@ __all__ = [
     "goal",
     "meant",
     "number_at",
+    "opening",
     "origin",
     "origin_text",
     "raw_state",
@@ -237,21 +238,25 @@ def waypoint(store: Store, run_id: str, number: int, known: Trail) -> Waypoint:
     return reading.waypoint(store, run_id, number)
 
 
-def goal(store: Store, run_id: str) -> str | None:
-    """Return what a run is for, from its `open` record, or None."""
+def opening(store: Store, run_id: str) -> Opening | None:
+    """Return what the `open` record of a run says, or None where there is none."""
     for item in store.scan(run_id, bodies=True):
         if isinstance(item, Record) and item.kind == "open":
-            text: Any = reading.opening(item).goal
-            return text if isinstance(text, str) and text else None
+            return reading.opening(item)
     return None
+
+
+def goal(store: Store, run_id: str) -> str | None:
+    """Return what a run is for, or None."""
+    found = opening(store, run_id)
+    text: Any = None if found is None else found.goal
+    return text if isinstance(text, str) and text else None
 
 
 def origin(store: Store, run_id: str) -> dict[str, Any] | None:
-    """Return where a run was copied or forked from, from its `open` record, or None."""
-    for item in store.scan(run_id, bodies=True):
-        if isinstance(item, Record) and item.kind == "open":
-            return reading.opening(item).origin
-    return None
+    """Return where a run was copied or forked from, or what it goes on from, or None."""
+    found = opening(store, run_id)
+    return None if found is None else found.origin
 
 
 def origin_text(origin: dict[str, Any] | None) -> str:

@@ -6,13 +6,15 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai_core import reading
+from caravanserai_core import lookup, reading
+from caravanserai_core.journal import Journal
 from caravanserai_core.known import said as said_of
 from caravanserai_core.ledger import MARKS
-from caravanserai_core.notes import Note, Place, render
+from caravanserai_core.notes import Note, Place, recorded, render
 from caravanserai_core.pending import NOTHING, Pending, begun, from_json, lines_after
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import Record
+from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
     from caravanserai_core.lookup import Trail
@@ -25,6 +27,7 @@ __all__ = [
     "event",
     "events",
     "happened",
+    "note_text",
     "told",
     "utc",
 ]
@@ -69,6 +72,38 @@ def _before(store: Store, run_id: str, records: list[Record]) -> list[Record]:
         }
         found.append(Record(head, None, "", None))
     return found
+
+
+def note_text(store: Store, run_id: str, at: int | None, trail: Trail) -> str:
+    """Return a note as it lies, or should lie, beside the journal; nothing is written.
+
+    Args:
+        store: where the run lives.
+        run_id: its name.
+        at: a waypoint's number; None for the live note, `latest.md`.
+        trail: what is recorded of the run.
+
+    Raises:
+        WaypointNotFound: the run has no such waypoint.
+        JournalDamaged, NewerFormat: the newest waypoint cannot be told.
+    """
+    if at is None:
+        journal = Journal(store, run_id)
+        journal.turns.do(journal.look)
+        shown = journal.shown_now()
+        if shown is not None:
+            return redact(shown.text if shown.live is None else shown.live)
+        at = lookup.number_at(store, lookup.Named(run_id, None), trail)
+        if not at:
+            return "# No waypoint yet\n"
+    for record in trail.records:
+        if record.kind == "waypoint" and record.waypoint == at:
+            opening = lookup.opening(store, run_id)
+            framework = None if opening is None else opening.framework
+            goal = lookup.goal(store, run_id)
+            return redact(recorded(record.head, run_id, framework, goal))
+    point = reading.waypoint(store, run_id, at)  # written by release 0.2.0, or not there
+    return redact(render(at, point.time.isoformat(), point.note))
 
 
 def events(store: Store, run_id: str, trail: Trail) -> list[Record]:

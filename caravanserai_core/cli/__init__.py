@@ -22,6 +22,7 @@ from caravanserai_core.cli._doctor import doctor_
 from caravanserai_core.cli._handoff import handoff_
 from caravanserai_core.cli._list import list_
 from caravanserai_core.cli._log import log_
+from caravanserai_core.cli._mcp import mcp_
 from caravanserai_core.cli._migrate import migrate_
 from caravanserai_core.cli._rest import clean_, completion_, demo_
 from caravanserai_core.cli._resume import resume_
@@ -68,6 +69,7 @@ for _command in (
     prune_,
     clean_,
     copy_,
+    mcp_,
     doctor_,
     completion_,
 ):
