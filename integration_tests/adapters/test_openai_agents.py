@@ -92,6 +92,7 @@ class TestOpenAIAgents(AdapterTests):
             store=job.store,
             schema=job.version,
             migrations=steps,
+            continues=job.continues,
         )
         items = [item for item in result.new_items if isinstance(item, ToolCallOutputItem)]
         return [str(item.output).partition(" Bearer")[0] for item in items if item.output]

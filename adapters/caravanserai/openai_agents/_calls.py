@@ -6,9 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from agents import CustomTool
+
 from caravanserai.openai_agents import _notes, _sdk
+from caravanserai.openai_agents._items import arguments_of
 from caravanserai.openai_agents._steps import here
-from caravanserai_core import codec, effects
+from caravanserai_core import codec
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState
 from caravanserai_core.escaping import collected
 from caravanserai_core.questions import digest_of
@@ -54,8 +57,9 @@ async def _called(
     work: Callable[[], Any],
 ) -> Any:
     key = place.call(call_id)
+    inherited, named = place.job.inherited, _by_name(tool, arguments)
     inner = _sdk.inner_agent(tool)
-    if inner is not None:
+    if inner is not None and inherited.recorded(tool.name, named) is None:
         # What its agent does is recorded itself, so the call can be made again.
         token = here.set(place.inside(key, ordered=True))
         place.job.enter(key, inner)
@@ -90,7 +94,7 @@ async def _called(
     journal = place.job.journal
     writing.begins()
     try:
-        value = await effects.aonce(journal, step, call, place.job.policy(tool))
+        value = await inherited.aonce(journal, step, named, call, place.job.policy(tool))
     except CaravanseraiError as error:
         # The SDK would make an error of the tool of it.
         place.job.escaping = place.job.escaping or error
@@ -102,6 +106,12 @@ async def _called(
         writing.ends()
     place.job.calls()
     return given[0] if given else value
+
+
+def _by_name(tool: Any, arguments: str) -> dict[str, Any]:
+    """Return the arguments of a call by name, as the conversation of a run has them."""
+    read = arguments if isinstance(tool, CustomTool) else arguments_of(arguments)
+    return read if isinstance(read, dict) else {"input": read}
 
 
 async def _awaited(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import agents
 from agents import RunState, UserError
 
-from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk
+from caravanserai.openai_agents import _approvals, _notes, _recorded, _sdk, _seed
 from caravanserai.openai_agents._folding import folded, plain, unfolded
 from caravanserai.openai_agents._following import Following
 from caravanserai.openai_agents._inner_runs import stand_in_front
@@ -25,9 +25,16 @@ from caravanserai.openai_agents._instrument import (
 )
 from caravanserai.openai_agents._kept_session import KeptSession
 from caravanserai.openai_agents._notebook import framework
-from caravanserai.openai_agents._standing import check_input, check_tools, plain_input, why_not
+from caravanserai.openai_agents._standing import (
+    check_continues,
+    check_input,
+    check_tools,
+    plain_input,
+    why_not,
+)
 from caravanserai.openai_agents._steps import MODEL, Place, SessionLog, Steps, digest, here
 from caravanserai_core import codec, effects, reading
+from caravanserai_core.continuing import Inherited
 from caravanserai_core.errors import (
     InputChanged,
     SchemaMismatch,
@@ -97,6 +104,7 @@ class Job:
         streams: as given.
         answered: there is a final output.
         escaping: what a tool raised that ends the start, whatever the SDK makes of it.
+        inherited: what the run took over from another one, for the calls of its tools.
     """
 
     run: Run
@@ -134,6 +142,8 @@ class Job:
         self._result: RunResultStreaming | None = None
         self.answered = False
         self.escaping: CaravanseraiError | None = None
+        self.inherited = Inherited(None)
+        self._seed: dict[str, Any] | None = None
 
     def alone(self) -> Alone:
         """Return the block in which no other thread or task of this process does the job."""
@@ -145,8 +155,12 @@ class Job:
         Raises:
             RunBusy: another living process works on it.
             JournalDamaged, SchemaMismatch, …: see `open_run`.
+            UsageError: `continues` does not go with what else is given.
         """
         options = self._options
+        if options.continues is not None:
+            old = self.journal.turns.do(lambda: self.journal.look() is not None)
+            check_continues(self._passed, None if old else self._given)
         self.journal.framework = framework()
         self.run = open_run(
             self._run_id,
@@ -156,6 +170,7 @@ class Job:
             schema=options.schema,
             migrations=options.migrations,
             takeover=options.takeover,
+            continues=options.continues,
         )
         return self.run
 
@@ -170,6 +185,10 @@ class Job:
             SchemaMismatch: the agents given cannot take its state up.
         """
         self._warn_of_policies()
+        handoff, replay = self.run.handoff, self._options.replay
+        # A prune takes away what the run was handed; there is nothing left to be replayed then.
+        gone = handoff is None and self._options.continues is not None
+        self.inherited = Inherited(handoff, () if gone else replay)
         before = None if self._options.again else self._known()
         handed = self._given if isinstance(self._given, RunState) else None
         of = getattr(handed, _OF, self._run_id)
@@ -183,6 +202,7 @@ class Job:
             self._first(handed)
             return None
         self._before = before
+        self._seed = before.get(_seed.SEED)
         if handed is None:
             check_input(self._run_id, before["given"], self._given)
         done = None if handed is not None else self._finished(before)
@@ -231,7 +251,15 @@ class Job:
         return state
 
     def _first(self, handed: RunState[Any] | None) -> None:
-        self.run.afresh()
+        known = self.run.state
+        if self.run.handoff is not None:
+            self._seed = _seed.seed_of(self.run.handoff)
+        elif isinstance(known, dict):
+            self._seed = known.get(_seed.SEED)
+        if self._seed is not None:
+            check_continues(self._passed, self._given)
+        if self.run.waypoint or self.run.handoff is None:
+            self.run.afresh()  # but what a new run was handed counts
         given = plain_input(self._given) if handed is None else None
         tree = None
         if handed is not None:
@@ -254,6 +282,8 @@ class Job:
         tree = {"given": given, "at": at, "sdk": _sdk.sdk_version(), "counts": counts}
         tree["instructions"] = _sdk.instructions(self._agent)
         tree["run"] = None if run is None else folded(plain(run))
+        if self._seed is not None:
+            tree[_seed.SEED] = self._seed
         if self._session is not None:
             tree["added"] = self._session.adds
         elif self._before is not None and "added" in self._before:
@@ -418,10 +448,14 @@ class Job:
                 SessionLog(self.steps),
                 first=added + 1,
                 others=self.steps.writers(session),
+                seed=() if self._seed is None else _seed.items(self._seed),
             )
         passed |= {"run_config": config, "session": self._session}
         passed["hooks"] = Following(self, passed["hooks"])
         given = self._given if self._state is None else self._state
+        if self._state is None and self._seed is not None:
+            check_continues(passed)
+            given = _seed.in_front(self._seed, given)
         if self._state is not None:
             # The state has them, as they are by now.
             for name in ("previous_response_id", "conversation_id", "auto_previous_response_id"):

@@ -24,6 +24,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from caravanserai.openai_agents._items import arguments_of
+from caravanserai.openai_agents._seed import plain_name
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -107,6 +110,9 @@ class KeptSession:
         first: number of the next addition, one more than the run has made up to the waypoint
             that it goes on from.
         others: what it shares with those that write to the same session.
+        seed: items that the run's input begins with, where it goes on from another run. Where the
+            session ends with the first of them, as that of the other run does, these are read as
+            a part of the input and not added again.
     """
 
     _session: Session
@@ -118,6 +124,7 @@ class KeptSession:
         log: Log,  # noqa: ARG004
         first: int = 1,  # noqa: ARG004
         others: Writers | None = None,  # noqa: ARG004
+        seed: Sequence[Any] = (),  # noqa: ARG004
     ) -> KeptSession:
         """Make a session whose methods take `wrapper` if all those of the user's do.
 
@@ -126,10 +133,17 @@ class KeptSession:
         return object.__new__(_Wrapped if _takes_wrapper(session) else cls)
 
     def __init__(
-        self, session: Session, log: Log, first: int = 1, others: Writers | None = None
+        self,
+        session: Session,
+        log: Log,
+        first: int = 1,
+        others: Writers | None = None,
+        seed: Sequence[Any] = (),
     ) -> None:
         self._session = session
         self._log = log
+        self._seed = list(seed)
+        self._held = 0
         self._writers = Writers(session) if others is None else others
         self._added = first - 1
         self._read = 0
@@ -199,10 +213,20 @@ class KeptSession:
         key = f"get-{self._read}"
         recorded = self._log.recorded(key)
         if recorded is not None:
+            self._held = recorded.get("held", 0)
             return list(recorded["items"])
         items = await self._session.get_items(**given, **context)
+        data: dict[str, Any] = {"items": list(items)}
+        if self._seed:
+            end = items
+            if limit is not None:
+                count = min(len(self._seed) + _CONTEXT, _PAGE)
+                end = await self._session.get_items(limit=count, **context)
+            self._held, places = overlap(end, self._seed)
+            items = items[: max(0, len(items) - places)]
+            data = {"items": list(items), "held": self._held}
         # The intent of the first addition is durable, and this before it.
-        await self._log.record(key, {"items": list(items)}, durable=False)
+        await self._log.record(key, data, durable=False)
         return items
 
     async def _add(self, items: list[TResponseInputItem], **context: Any) -> None:
@@ -215,6 +239,10 @@ class KeptSession:
     async def _add_once(self, items: list[TResponseInputItem], **context: Any) -> None:
         number = self._added + 1
         key = f"add-{number}"
+        if not self._added:
+            held = self._seed[: self._held]
+            same = [_mark(item) for item in items[: len(held)]] == [_mark(item) for item in held]
+            items = items[len(held) :] if same else items
         marks = [_mark(item) for item in items]
         recorded = self._log.recorded(key)
         there: list[str] = []
@@ -307,6 +335,43 @@ def _identity(item: Any) -> Any:
     if isinstance(item.get("id"), str):
         return [kind, item["id"]]
     return item
+
+
+def overlap(end: Sequence[Any], seed: Sequence[Any]) -> tuple[int, int]:
+    """Return how many items a session ends with that a seed begins with.
+
+    Calls are told from others by tool and arguments: a seed gives them ids of its own.
+
+    Args:
+        end: the newest items of the session.
+        seed: the items of the seed.
+
+    Returns:
+        How many items of the seed that are, and of the session with what stands between them,
+        such as reasoning.
+    """
+    known = [(place, told) for place, item in enumerate(end) if (told := _said(item)) is not None]
+    wanted = [_said(item) for item in seed]
+    for count in range(min(len(known), len(wanted)), 0, -1):
+        if [told for _, told in known[-count:]] == wanted[:count]:
+            return count, len(end) - known[-count][0]
+    return 0, 0
+
+
+def _said(item: Any) -> Any:
+    """Return what an item says, whatever a session made of it; None for reasoning and the like."""
+    if hasattr(item, "model_dump"):
+        item = item.model_dump(exclude_unset=True)
+    if not isinstance(item, Mapping):
+        return item
+    kind = item.get("type")
+    if kind in (None, "message") and item.get("role"):
+        return [item["role"], _content(item.get("content"))]
+    if kind == "function_call":
+        return [kind, plain_name(str(item.get("name"))), arguments_of(item.get("arguments"))]
+    if kind == "function_call_output":
+        return [kind]
+    return None if kind == "reasoning" else dict(item)
 
 
 def _content(content: Any) -> Any:

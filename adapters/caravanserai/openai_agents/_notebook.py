@@ -12,20 +12,23 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from caravanserai_core import questions, reading
+from caravanserai.openai_agents import _seed
+from caravanserai_core import continuing, questions, reading
 from caravanserai_core.errors import Conflict, UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.importing import refuse_work
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import one_line
+from caravanserai_core.origins import handed_origin
+from caravanserai_core.quoting import code, one_line
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import TypeVar
 
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.stores.base import Tail
 
@@ -62,6 +65,10 @@ class Change(NamedTuple):
     more: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
+class _Unbegun(Exception):
+    """The run goes on from another one, and its process was killed before its first waypoint."""
+
+
 class Notebook:
     """A run whose states hold a conversation, `{"items": [...]}`.
 
@@ -70,21 +77,72 @@ class Notebook:
         store: where it lives.
     """
 
-    def __init__(self, run_id: str, store: StoreLike) -> None:
+    def __init__(
+        self, run_id: str, store: StoreLike, continues: str | Handoff | None = None
+    ) -> None:
         self.run_id = check_run_id(run_id)
         refuse_work(self.run_id)
         self.store = store_for(self.run_id, store)
+        self._continues = continues
+        self._started = continues is None
+        self._seeds = False
         # The end of the journal and the items as they were there; used in the run's turns only.
         self._seen: tuple[Tail, list[Any]] | None = None
 
     def later(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """Give `work` its place in the run's queue now, do it in a thread; return what waits.
 
-        Cancelling the wait does not undo the work.
+        Cancelling the wait does not undo the work. The first one of a run that goes on from
+        another has its place behind what begins that.
         """
+        if not self._started:
+            return self._after_start(work)
+        return self._begun(work, self._take(work))
+
+    def _take(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         turns = journal_for(self.store, self.run_id).turns
         turn = turns.take(work)
         return wait_for(in_thread(lambda: turns.finish(turn)))
+
+    async def _begun(self, work: Callable[[], T], waits: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await waits
+        except _Unbegun:
+            return await self._after_start(work)
+
+    async def _after_start(self, work: Callable[[], T]) -> T:
+        await wait_for(in_thread(self._start))
+        return await self._take(work)
+
+    def _start(self) -> None:
+        """Begin a run that goes on from another one with what it was handed; in no turn."""
+        journal = journal_for(self.store, self.run_id)
+        journal.turns.do(lambda: self._begin(None) if journal.look() is None else None)
+        handed = continuing.begin(journal, self._continues)
+        if handed is not None:
+            seed = handed
+            journal.turns.do(lambda: self._write_seed(seed))
+        self._started = True
+
+    def _write_seed(self, handed: Handoff) -> None:
+        def make(_items: list[Any]) -> Change | None:
+            return None if journal_for(self.store, self.run_id).number() else change
+
+        seeded = _seed.items(_seed.seed_of(handed))
+        source = code(one_line(handed.source, 100))
+        count = len(handed.transcript.messages)
+        told = f"its {count} messages and" if count > 1 else "" if not count else "its message and"
+        note = Note(
+            f"This conversation goes on from run {source}, with {f'{told} ' if told else ''}what "
+            "is told of it.",
+            next=["The user's next message."],
+        )
+        change = Change(seeded, note)
+        self._seeds = True
+        try:
+            self.change(make)
+        finally:
+            self._seeds = False
 
     def items(self) -> list[Any]:
         """Return the newest conversation, whoever wrote it; runs in a turn.
@@ -101,6 +159,8 @@ class Notebook:
         if journal.legacy is not None:
             raise self._no_conversation()
         if not chain or journal.tail is None:
+            if journal.exists and handed_origin(journal.origin) is not None and not self._seeds:
+                raise _Unbegun
             self._seen = None
             return []
         if self._seen is not None and self._seen[0] == journal.tail:

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.openai_agents import _items
+from caravanserai.openai_agents._seed import SEED
 from caravanserai.openai_agents._telling import (
     Round,
     agent_name,
@@ -19,7 +20,7 @@ from caravanserai.openai_agents._telling import (
     tell,
 )
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.quoting import code, one_line, quoted
 from caravanserai_core.words import (
     arguments_text,
     counted,
@@ -88,7 +89,14 @@ def _begun(state: Mapping[str, Any], agent: str) -> Note:
     else:
         story = f"{who} was started without a message."
     asks = f"{agent_name(agent)}'s model answers." if agent else "The model answers."
-    return Note(story, next=asks, goal=goal_of(state.get("given")))
+    seed = state.get(SEED)
+    if seed is not None:
+        count = len(seed["conversation"]["messages"])
+        what = f"its conversation ({_some(count, 'message')})" if count else "what it was told"
+        from_ = f"This run goes on from {code(one_line(seed['source'], 100))}, with {what}."
+        asked_ = story if asked else f"{who} was given nothing else."
+        story = f"{from_} {asked_}"
+    return Note(story, next=asks, goal=_goal(state))
 
 
 def turned(
@@ -113,7 +121,7 @@ def _turned(before: Mapping[str, Any] | None, state: Mapping[str, Any], resumed:
         happened=lines,
         next=_goes_on(new, state),
         so_far=_so_far(before, kept=state if resumed else None),
-        goal=goal_of(state.get("given")),
+        goal=_goal(state),
     )
 
 
@@ -143,7 +151,7 @@ def _paused(before: Mapping[str, Any] | None, state: Mapping[str, Any], resumed:
             + (" ".join(lines) if lines else "The run stopped in the midst of a turn."),
             next=["A person answers.", "The turn goes on with the answer."],
             so_far=_so_far(before, kept=state),
-            goal=goal_of(state.get("given")),
+            goal=_goal(state),
         )
     # What began since is told beside this, so it does not say what has not run.
     who = agent_name(wanted[0].agent or _agent(state))
@@ -161,7 +169,7 @@ def _paused(before: Mapping[str, Any] | None, state: Mapping[str, Any], resumed:
         happened=lines,
         next=["A person answers.", then],
         so_far=_so_far(before, kept=state),
-        goal=goal_of(state.get("given")),
+        goal=_goal(state),
     )
 
 
@@ -209,7 +217,7 @@ def _ended(
         happened=lines,
         next="Nothing: the run is complete.",
         so_far=_so_far(before),
-        goal=goal_of(state.get("given")),
+        goal=_goal(state),
     )
 
 
@@ -272,6 +280,11 @@ def goal_of(given: Any) -> str | None:
         if item.kind == "message" and item.name == "user" and item.text.strip():
             return quoted(item.text.strip(), _GOAL)
     return None
+
+
+def _goal(state: Mapping[str, Any]) -> str | None:
+    """Return what a run is for; of one that goes on from another the journal says that."""
+    return None if state.get(SEED) is not None else goal_of(state.get("given"))
 
 
 # ---------------------------------------------------------------------- what notes are made of

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from caravanserai_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
@@ -28,6 +29,8 @@ class Options(NamedTuple):
         on_uncertain: what to do about a tool that began and never reported back, by its name.
         context_serializer: makes of the context what is kept of it.
         context_deserializer: makes the context of that.
+        continues: the run that a new run goes on from.
+        replay: names of tools whose recorded results of that run are given again.
     """
 
     run_id: str
@@ -39,6 +42,8 @@ class Options(NamedTuple):
     on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None
     context_serializer: Callable[[Any], Any] | None = None
     context_deserializer: Callable[[Any], Any] | None = None
+    continues: Continues = None
+    replay: Sequence[str] = ()
 
 
 def check_options(options: Options) -> None:

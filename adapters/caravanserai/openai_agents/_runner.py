@@ -18,7 +18,7 @@ from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from agents import (
         Agent,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
     )
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
@@ -67,10 +68,18 @@ class Runner:
         context_serializer: returns what is kept of the context at each waypoint, any value that can
             be kept. Without it nothing of the context is written.
         context_deserializer: makes the context of that again; without it the context given counts.
+        continues: the run that a new run goes on from, of whatever framework: "RUN" or "RUN@3", in
+            the same store; or what `handoff()` returned. Its conversation stands in front of the
+            input, which may be empty then.
+        replay: names of tools whose recorded results of that run are given again where they are
+            called with equal arguments.
 
     Raises:
         TypeError: there is no run_id.
-        InputChanged: the run was begun with another input; both are shown.
+        InputChanged: the run was begun with another input, or goes on from another run; both are
+            shown.
+        UsageError: a new run that goes on from another one is given a RunState, or a conversation
+            that the provider keeps (`conversation_id`, `previous_response_id`).
         RunBusy: another living process works on it.
         WaitingForPerson: a person has to say whether a tool's call happened.
         SchemaMismatch: the agents given cannot take its state up: one was renamed, a tool is gone,
@@ -101,6 +110,8 @@ class Runner:
         on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None,
         context_serializer: Callable[[Any], Any] | None = None,
         context_deserializer: Callable[[Any], Any] | None = None,
+        continues: Continues = None,
+        replay: Sequence[str] = (),
     ) -> RunResult:
         """Run an agent to its final output or its next pause, from wherever the run is.
 
@@ -146,6 +157,8 @@ class Runner:
         on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None,
         context_serializer: Callable[[Any], Any] | None = None,
         context_deserializer: Callable[[Any], Any] | None = None,
+        continues: Continues = None,
+        replay: Sequence[str] = (),
     ) -> RunResult:
         """Run an agent from code that is not async; see `run`.
 
@@ -186,6 +199,8 @@ class Runner:
         on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None,
         context_serializer: Callable[[Any], Any] | None = None,
         context_deserializer: Callable[[Any], Any] | None = None,
+        continues: Continues = None,
+        replay: Sequence[str] = (),
     ) -> RunResultStreaming:
         """Start an agent, from wherever the run is, and return what streams its events.
 

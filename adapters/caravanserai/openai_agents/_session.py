@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem
     from agents.run_context import RunContextWrapper
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.homes import StoreLike
 
 _log = logging.getLogger("caravanserai")
@@ -42,6 +43,9 @@ class WaypointSession:
         run_id: the session's name, any string; it is also the run's.
         store: a store, a folder or URL; by default CARAVANSERAI_STORE, else `.caravanserai` here.
         session_settings: `limit`, the most items that a turn reads; or a dict of that.
+        continues: the run that a new session goes on from, of whatever framework: "RUN" or "RUN@3",
+            in the same store; or what `handoff()` returned. It begins with that conversation, at
+            its first use; what is raised then about that run is raised there.
 
     Attributes:
         session_id: the name.
@@ -60,8 +64,9 @@ class WaypointSession:
         *,
         store: StoreLike = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
+        continues: Continues = None,
     ) -> None:
-        self._notebook = Notebook(run_id, store)
+        self._notebook = Notebook(run_id, store, continues)
         self.session_id = self._notebook.run_id
         if session_settings is None:
             session_settings = SessionSettings()

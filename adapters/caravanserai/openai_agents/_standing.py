@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agents import RunState
+
 from caravanserai.openai_agents import _sdk
 from caravanserai.openai_agents._folding import plain
 from caravanserai.openai_agents._items import agents_in
@@ -13,7 +15,7 @@ from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.words import value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agents import Agent
 
@@ -54,6 +56,30 @@ def check_input(run_id: str, before: Any, given: Any) -> None:
             f"run {one_line(run_id)} was begun with {_shown(before, now)} and is now given "
             f"{_shown(now, before)}. Start it with the recorded input, use another run_id, or "
             "begin anew with again=True."
+        )
+
+
+def check_continues(passed: Mapping[str, Any], given: Any = None) -> None:
+    """Refuse what a run cannot be given that goes on from another one.
+
+    Args:
+        passed: the arguments of the SDK's method, by name.
+        given: the input, if the run is new.
+
+    Raises:
+        UsageError: it says what.
+    """
+    for name in ("conversation_id", "previous_response_id"):
+        if passed.get(name) is not None:
+            raise UsageError(
+                f"{name}= names a conversation that the provider keeps, and nobody can see whether "
+                "the one that continues= brings is in there already. Give one of the two; "
+                "auto_previous_response_id=True goes with continues=."
+            )
+    if isinstance(given, RunState):
+        raise UsageError(
+            "a RunState as input goes on by itself, so a new run that begins with one goes on from "
+            "no other run. Give a text or items, or leave continues= out."
         )
 
 

@@ -189,12 +189,23 @@ class Place(NamedTuple):
 
     def call(self, call_id: str) -> str:
         """Return the key of the call of a tool: some providers use an id in each answer anew."""
-        where = f"{self.path}/" if self.path else ""
-        return f"{where}{self.asked}.{call_id}"
+        return call_key(self.path, self.asked, call_id)
 
     def inside(self, path: str, *, ordered: bool, judges: bool = False) -> Place:
         """Return the place inside of a call."""
         return Place(self.steps, self.job, path, ordered, judges or self.judges)
+
+
+def call_key(path: str, answer: int, call_id: str) -> str:
+    """Return the key of the call of a tool.
+
+    Args:
+        path: of what asked for it; "" for the run itself.
+        answer: number of the answer that it is of.
+        call_id: as the model gave it.
+    """
+    where = f"{path}/" if path else ""
+    return f"{where}{answer}.{call_id}"
 
 
 here: ContextVar[Place | None] = ContextVar("caravanserai_openai_agents", default=None)
