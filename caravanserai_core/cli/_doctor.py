@@ -124,18 +124,22 @@ def _text(found: list[Found], store: Store | None, problem: str) -> None:
         _out.line(f"store: {_out.cell(store.url)} ({count})")
     _out.line()
     _out.table(
-        ("adapter", "installed", "made for", "begins with", "to install"),
+        ("adapter", "installed", "made for", "in caravanserai"),
         [
             (
                 one.adapter.title,
                 _here(one),
                 one.wanted or "-",
-                one.adapter.entry,
-                "-" if one.version or not one.adapter.extra else _install(one),
+                one.adapter.entry.removeprefix("caravanserai."),
             )
             for one in found
         ],
     )
+    missing = [one for one in found if one.adapter.extra and one.version is None]
+    if missing:
+        _out.line()
+    for one in missing:
+        _out.line(f"{one.adapter.title}: {_install(one)}")
     _out.line("\nEach of these adapters promises, and is tested for with real processes killed:\n")
     for told in capabilities.PROMISES.values():
         _out.line(f"  ✓ {told}")
