@@ -70,6 +70,8 @@ class TestLangGraph(AdapterTests):
             store=job.store,
             schema=job.version,
             migrations=steps,
+            continues=job.continues,
+            seed=lambda handoff, given: given,  # it takes no messages
         )
         result = graph.invoke({})
         if "__interrupt__" in result:

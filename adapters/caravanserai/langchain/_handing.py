@@ -13,6 +13,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from caravanserai.langchain.transcript import HANDED
 from caravanserai_core.errors import UsageError
 from caravanserai_core.handed import Handoff
 from caravanserai_core.transcript import NO_RESULT, Message, ToolCall, Transcript
@@ -20,10 +21,7 @@ from caravanserai_core.transcript import NO_RESULT, Message, ToolCall, Transcrip
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HANDED", "messages_from"]
-
-HANDED: Final = {"caravanserai": "handoff"}
-"""`additional_kwargs` of the message with the rest of a handoff; models are not sent it."""
+__all__ = ["messages_from"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What OpenAI's API takes as the name of a speaker."""

@@ -143,7 +143,8 @@ class WaypointChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> Messages:
         """Return `messages`, from async code."""
-        return await wait_for(in_thread(lambda: self.messages))
+        found: Messages = await wait_for(in_thread(lambda: self.messages))
+        return found
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Add messages behind the others, all of them or none; durable when it returns.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai.langchain._handing import HANDED
+from caravanserai.langchain.transcript import HANDED
 from caravanserai_core.quoting import code, one_line, quoted
 from caravanserai_core.transcript import NO_RESULT
 from caravanserai_core.words import call_text, counted, listed, quote, sentence, shortened

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from caravanserai_core.transcript import Role, Since
 
-__all__ = ["fields_of", "handed_in", "messages_of"]
+__all__ = ["HANDED", "fields_of", "handed_in", "messages_of"]
+
+HANDED: Final = {"caravanserai": "handoff"}
+"""`additional_kwargs` of the message with the rest of a handoff; models are not sent it."""
 
 _TAG: Final = "$langchain."
 

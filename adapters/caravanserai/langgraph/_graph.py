@@ -12,6 +12,7 @@ from langgraph.types import Command
 
 from caravanserai.langgraph._answering import Answering, names_questions
 from caravanserai.langgraph._checking import parts_of
+from caravanserai.langgraph._handed import Given, Handed
 from caravanserai.langgraph._ids import run_of
 from caravanserai.langgraph._inputs import differing, digest_of
 from caravanserai.langgraph._notes import untold, upcoming
@@ -30,15 +31,18 @@ from caravanserai_core.quoting import one_line, quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.types import StateSnapshot
 
     from caravanserai.langgraph._checking import Checks
+    from caravanserai.langgraph._handed import Seed
     from caravanserai.langgraph._stored import Loaded
     from caravanserai.langgraph.migrations import Step
+    from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.jobs import Alone
     from caravanserai_core.ownership import Ownership
     from caravanserai_core.stores import Store
@@ -66,6 +70,10 @@ def resumable_graph(
     takeover: bool = False,
     schema: int | None = None,
     migrations: Sequence[Step] = (),
+    continues: str | Handoff | None = None,
+    replay: Sequence[str] = (),
+    seed: Seed | None = None,
+    on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None,
 ) -> ResumableGraph:
     """Make a compiled graph a job that survives its process.
 
@@ -85,9 +93,20 @@ def resumable_graph(
             from then on is refused with `StaleWriter`.
         schema: the schema of the states that this program writes; see `WaypointSaver`.
         migrations: one function for each step from schema to schema, likewise.
+        continues: the run that a new run goes on from, of whatever framework: "RUN" or "RUN@3", in
+            the same store; or what `handoff()` returned. Its messages, and one that tells the rest,
+            come in front of the `messages` of the input, which may be None then.
+        replay: names of tools whose recorded results of that run are given again where they are
+            called with equal arguments.
+        seed: makes the input of a graph that has no `messages`, or of any other: called with the
+            handoff and the input that the job is given, as often as the graph begins.
+        on_uncertain: what to do where a tool is called as one was in that run that began and never
+            reported back, by its name or for all: "rerun" (by default) runs it and says so in the
+            notes, "ask" asks a person first, "stop" raises `EffectUncertain`.
 
     Raises:
-        UsageError: the graph is not compiled, or has another checkpointer or store.
+        UsageError: the graph is not compiled, or has another checkpointer or store; or it is to go
+            on from another run, has no `messages`, and there is no `seed`.
         InvalidRunId: the name cannot name a run.
     """
     if not isinstance(graph, Pregel):
@@ -110,8 +129,9 @@ def resumable_graph(
             f"the graph has a checkpointer already, a {type(saver).__name__}; compile it without "
             "one, or with a WaypointSaver"
         )
+    handed = Handed(graph, Given(continues, replay, seed, on_uncertain))
     takeover = asked_for(run_of(run_id), takeover=takeover)
-    return ResumableGraph(graph, saver, run_of(run_id), run_id, takeover=takeover)
+    return ResumableGraph(graph, saver, run_of(run_id), run_id, handed, takeover=takeover)
 
 
 class ResumableGraph:
@@ -123,6 +143,7 @@ class ResumableGraph:
         saver: WaypointSaver,
         run_id: str,
         thread_id: Any,
+        handed: Handed,
         *,
         takeover: bool = False,
     ) -> None:
@@ -130,6 +151,7 @@ class ResumableGraph:
         self.run_id = run_id
         self._saver = saver
         self._thread_id = thread_id
+        self._handed = handed
         self._takeover = takeover
         self._parts = parts_of(graph)
 
@@ -142,7 +164,8 @@ class ResumableGraph:
         """Run the graph to its end or its next pause, from wherever it is.
 
         Args:
-            input: what the job is given; the same in each start. None and a `Command` go on. An
+            input: what the job is given; the same in each start. None and a `Command` go on; a new
+                job that goes on from another run may begin with None. An
                 answer, `Command(resume=…)`, is on disk before the node that asked sees it; one that
                 was used before a crash counts as None.
             config: as in LangGraph; its thread_id, if any, is the run_id.
@@ -154,9 +177,10 @@ class ResumableGraph:
 
         Raises:
             InputChanged: the job was begun with another input, or what it asked has another answer;
-                both are shown.
+                both are shown. Or it goes on from another run than `continues` says.
+            RunNotFound, WaypointNotFound: there is no such run to go on from.
             UsageError: an answer is by the id of an interrupt that the job does not wait for.
-            RunBusy: another living process works on the job.
+            RunBusy: another living process works on the job, or on the run that it goes on from.
         """
         config = self._config(config)
         with self._alone(), self._owning(), self._checks() as checks:
@@ -264,11 +288,19 @@ class ResumableGraph:
     def _start(self, value: Any, config: RunnableConfig, *, again: bool) -> _Start:
         thread = self._saver.thread(self.run_id)
         encoded = None if value is None or isinstance(value, Command) else codec.encode(value)
+        handed = self._handed.begin(thread.run, value)
         if again:
             if encoded is None:
                 raise UsageError("again=True begins anew and needs an input")
             return self._begin(value, encoded)
         given = thread.given(self._saver.schema)
+        if given is None and handed is not None and self._newest() is None:
+            if isinstance(value, Command):
+                raise UsageError(
+                    f"run {one_line(self.run_id)} is new and goes on from {one_line(handed.source)}"
+                    ": invoke it with its input, or with None"
+                )
+            return self._begin(value, codec.encode(value), keeps_steps=True)
         if given is None:
             return self._first(value, encoded, config)
         if not given[0]:
@@ -281,10 +313,12 @@ class ResumableGraph:
             )
         return self._go_on(value, given, config)
 
-    def _begin(self, value: Any, encoded: codec.Encoded) -> _Start:
+    def _begin(self, value: Any, encoded: codec.Encoded, *, keeps_steps: bool = False) -> _Start:
         call = digest_of(encoded)
-        self._saver.thread(self.run_id).begin_job(call, value, self._saver.schema)
-        return self._given(call, encoded)
+        start = self._given(call, encoded)  # nothing is written where it cannot be made
+        thread = self._saver.thread(self.run_id)
+        thread.begin_job(call, value, self._saver.schema, keeps_steps=keeps_steps)
+        return start
 
     def _first(self, value: Any, encoded: codec.Encoded | None, config: RunnableConfig) -> _Start:
         empty = self._newest() is None
@@ -311,11 +345,11 @@ class ResumableGraph:
             "not recorded: invoke it with None to go on, or with again=True to begin anew"
         )
 
-    @staticmethod
-    def _given(call: str, encoded: codec.Encoded) -> _Start:
+    def _given(self, call: str, encoded: codec.Encoded) -> _Start:
         # A copy: LangGraph gives messages of the input their ids in place (1.2.24), and the
         # program may pass the same object again.
-        return _Start(codec.decode(encoded.data, encoded.tagged, encoded.shared), call)
+        value = codec.decode(encoded.data, encoded.tagged, encoded.shared)
+        return _Start(self._handed.seeded(value), call)
 
     def _go_on(self, value: Any, given: tuple[str, Any], config: RunnableConfig) -> _Start:
         call, recorded = given
@@ -407,7 +441,8 @@ class ResumableGraph:
         run = self._saver.thread(self.run_id).run
         before, waits = run.journal.tail, bool(run.pending.questions)
         try:
-            yield
+            with self._handed.during(run):
+                yield
         except Exception as error:
             refused = waits and run.journal.tail == before
             if not refused and not isinstance(error, CaravanseraiError):

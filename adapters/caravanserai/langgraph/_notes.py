@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai.langchain.transcript import HANDED
 from caravanserai.langgraph._invocations import NULL_TASK
 from caravanserai.langgraph._words import (
     given_text,
@@ -341,10 +342,21 @@ def _input_line(step: Step) -> str:
     if isinstance(value, Mapping):
         for key, item in value.items():
             told = messages_given(item)
-            said = listed([given_text(message) for message in told])
+            said = listed(_given(told))
             parts.append(said or f"{code(str(key))} = {value_text(item)}")
     who = "subgraph" if step.ns else "run"
     return sentence(f"The {who} was given its input: {listed(parts) or value_text(value)}")
+
+
+def _given(messages: list[Any]) -> list[str]:
+    """Tell the messages of an input; those of another run, which is told elsewhere, by number."""
+    kwargs = [getattr(message, "additional_kwargs", None) for message in messages]
+    if HANDED not in kwargs:
+        return [given_text(message) for message in messages]
+    count = kwargs.index(HANDED)
+    what = "one message" if count == 1 else f"{count} messages"
+    own = [given_text(message) for message in messages[count + 1 :]]
+    return [f"{what} of the run that it goes on from", "one that tells the rest of it", *own]
 
 
 def _ran_line(step: Step) -> str:

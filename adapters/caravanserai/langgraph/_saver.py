@@ -34,6 +34,7 @@ from caravanserai.langgraph._refusing import null_answers
 from caravanserai.langgraph._stored import Loaded
 from caravanserai.langgraph._thread import Thread, part, thread_for
 from caravanserai_core.errors import AlreadyAnswered, UsageError
+from caravanserai_core.origins import handed_origin
 from caravanserai_core.pipeline import Started
 from caravanserai_core.run import find_step_with
 from caravanserai_core.schema import FIRST, declared
@@ -312,8 +313,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         with self._told(target, thread, checkpoint, invocation):
             queued.result()
         self._invocations.written(checkpoint["channel_versions"])
-        if not goes_on(checkpoint):
-            thread.run.write_notes()  # the graph has come to its end, and somebody may read them
+        if _is_read(thread, checkpoint, metadata):
+            thread.run.write_notes()
         return target.config(checkpoint["id"])  # type: ignore[return-value]
 
     async def aput(
@@ -329,7 +330,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         thread = self.thread(target.run_id)
         invocation = self._invocations.of(checkpoint, metadata)
         queued = self._queue(target, thread, config, checkpoint, metadata, invocation)
-        ends = not goes_on(checkpoint)
+        ends, is_read = not goes_on(checkpoint), _is_read(thread, checkpoint, metadata)
 
         def finish() -> None:
             try:
@@ -339,7 +340,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
                 if invocation is not None:
                     invocation.arrived()
             self._invocations.written(checkpoint["channel_versions"])
-            if ends:
+            if is_read:
                 thread.run.write_notes()
 
         if invocation is not None:
@@ -616,6 +617,15 @@ def _answer_of(
     if task == NULL_TASK:
         invocation.expect_answer()
     return invocation.answer
+
+
+def _is_read(thread: Thread, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bool:
+    """Say whether somebody may read the notes now: at the graph's end, and where it took over."""
+    if not goes_on(checkpoint):
+        return True
+    return (
+        metadata.get("source") == "input" and handed_origin(thread.run.journal.origin) is not None
+    )
 
 
 def _is_replay(config: RunnableConfig, before: RunnableConfig | None, limit: int | None) -> bool:

@@ -172,14 +172,23 @@ class Thread(StoredThread):
         value = reading.data_of(whole, lenient=True)
         return "", _migrating.lead_input(value, number, wanted, where)
 
-    def begin_job(self, digest: str, value: Any, schema: Schema = FIRST) -> None:
+    def begin_job(
+        self, digest: str, value: Any, schema: Schema = FIRST, *, keeps_steps: bool = False
+    ) -> None:
         """Write down what a job is given, before anything is done.
 
         What the thread holds already is history from then on, after a crash too.
+
+        Args:
+            digest: identifies what it is given.
+            value: that.
+            schema: what the program declares of its states.
+            keeps_steps: steps under `once` that are recorded count, as those of another run do.
         """
         if not self.run.exists:
             self.run.begin(_notes.untold(lambda: _notes.goal_of(value), None))
-        self.run.turn(afresh)
+        if not keeps_steps:
+            self.run.turn(afresh)
         with self.lock:
             self.index.catch_up()
             after = max(self.index.waypoints, default=0)
