@@ -177,7 +177,7 @@ class _Start:
         if options.get("hooks", True):
             self.given["hooks"] = apps.Places()
         if not self.plain:
-            self.given["run_id"] = RUN
+            self.given.setdefault("run_id", RUN)
         self.events: list[list[str]] = []
 
     @property
