@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,10 @@ def _before(kind: Any, method: str, place: str) -> None:
     numbers = itertools.count(1)
 
     def reached(*args: Any, **options: Any) -> Any:
-        reach(f"{place} {next(numbers)}")
+        name = f"{place} {next(numbers)}"
+        if name == _place:
+            time.sleep(0.1)  # what nodes wrote before is on disk by then
+        reach(name)
         return real(*args, **options)
 
     setattr(kind, method, reached)

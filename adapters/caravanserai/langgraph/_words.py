@@ -29,11 +29,18 @@ def messages_in(value: object) -> list[Any]:
 
 
 def messages_given(value: object) -> list[Any]:
-    """Return the messages of an input, where pairs and dicts stand for messages too."""
+    """Return the messages of an input, where pairs and dicts stand for messages too.
+
+    A text does where it stands among messages.
+    """
     messages: list[Any] = []
-    for item in value if isinstance(value, list) else [value]:
+    items = value if isinstance(value, list) else [value]
+    for item in items:
         if messages_in(item):
             messages.append(item)
+            continue
+        if isinstance(item, str) and any(map(messages_in, items)):
+            messages.append(_Said("human", item))
             continue
         role: object = None
         content: object = None
