@@ -391,7 +391,7 @@ class _Parts:
             if len(body) > 2 * self._each:
                 lines = "\n".join(question.commands[:4])
                 body = f"{quote(question.text)}\n\n{fenced(lines, self._each)}"
-            told.append(f"**{one_line(question.id, 20)}:** {body}")
+            told.append(f"**{one_line(question.id, 20)}:**\n\n{body}")  # a block begins a line
         return told
 
     def _unsure(self) -> list[str]:
