@@ -94,6 +94,7 @@ class TestClaudeAgent(AdapterTests):
                 on_uncertain="rerun",
                 schema=job.version,
                 migrations=migrations,
+                continues=job.continues,
             ):
                 if isinstance(message, ResultMessage) and not message.is_error:
                     result = json.loads(message.result or "null")

@@ -81,7 +81,10 @@ class Book:
         sent: what is asked in the name of the run: no person's prompt.
         asked: what the program asks, as far as that is known here.
         heard: what of that was taken up since the last result.
+        lead: what stands in front of the first prompt of a session that is new, until the CLI has
+            taken it up: it is no part of what is asked.
         context: what the model is told beside the next prompt, once.
+        untold: what it is going to be told of a session that was cut off, in one of the two.
         reason: what ends the start, None: nothing does.
         left: set once something does; the CLI may say nothing more then.
         replayed: a call that waited for a person, and whose result the CLI is going to drop.
@@ -115,13 +118,15 @@ class Book:
         self._pauses = False
         self._hooked = False
         self._changed = True  # files may have, since the newest waypoint
-        self.calls = Calls(run._journal, options)
+        self.calls = Calls(run._journal, options, run.handoff)
         self.escaping: list[CaravanseraiError] = []
         self.sent = ""
         self.asked: list[str] = []
         self.heard: list[str] = []
         self.submitted = False
+        self.lead = ""
         self.context = ""
+        self.untold = ""
         self.reason: Exception | None = None
         self.left = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -145,6 +150,7 @@ class Book:
             fact = {
                 name: _entries.WITHHELD if isinstance(value, str) and name in _WORDS else value
                 for name, value in fact.items()
+                if name != "given"
             }
         _facts.take(self.tree, fact)
         say = _telling.live(fact, self.tree)

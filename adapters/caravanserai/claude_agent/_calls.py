@@ -10,32 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from caravanserai.claude_agent import _tools
 from caravanserai.claude_agent._facts import LONG, shown
-from caravanserai.claude_agent._options import HARMLESS
+from caravanserai.claude_agent._tools import HARMLESS, known_by, what_counts
 from caravanserai_core import effects, questions, stepping
 from caravanserai_core.errors import EffectStopped, EffectUncertain
 from caravanserai_core.escaping import noted
 from caravanserai_core.pending import after_stop
 from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import redact
-from caravanserai_core.stepping import Flight, Step, token_slug
+from caravanserai_core.stepping import Flight, Step, bare, token_slug
 from caravanserai_core.words import arguments_text, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from caravanserai.claude_agent._options import Options
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.journal import Journal
     from caravanserai_core.ledger import Effect
 
 _ROOM: Final = 100
 """Most characters of arguments that notes show."""
-
-_REMARKS: Final = {
-    "Bash": {"description", "timeout", "run_in_background"},
-    "Agent": {"description"},
-}
-"""Arguments that say nothing of what a call does; a model words them anew each time."""
 
 _OPEN: Final = ("started", "uncertain", "unrecorded")
 
@@ -72,6 +68,18 @@ class Given(NamedTuple):
     reason: str
 
 
+class Replayed(NamedTuple):
+    """The run that this one goes on from made the call, and its result is given again.
+
+    Attributes:
+        reason: what the model is told.
+        source: that run.
+    """
+
+    reason: str
+    source: str
+
+
 class Ended(NamedTuple):
     """A call that ended.
 
@@ -98,7 +106,7 @@ class Deferred(NamedTuple):
     question: str
 
 
-Decision = Go | Refused | Given | Deferred
+Decision = Go | Refused | Given | Replayed | Deferred
 
 
 class Calls:
@@ -107,13 +115,17 @@ class Calls:
     Args:
         journal: that of the run.
         options: how it is kept.
+        handed: what the run was handed by another one, or None.
 
     Attributes:
         waits: the call that the session ends at, once there is one.
         finished: calls that the model does not know the results of, by their ids.
     """
 
-    def __init__(self, journal: Journal, options: Options) -> None:
+    def __init__(self, journal: Journal, options: Options, handed: Handoff | None = None) -> None:
+        self._handed = handed
+        self._replay = _results(handed, options.replay) if handed is not None else {}
+        self._inherited = _uncertain(handed) if handed is not None else {}
         self._journal = journal
         self._options = options
         self._flights: dict[str, Flight] = {}
@@ -138,16 +150,15 @@ class Calls:
         digest = digest_of(tool, given)
         ended = self._finished(tool, digest)
         if ended is not None:
-            return Given(
-                "Not run again: this very call was made and ended before the session was cut off, "
-                f"and its result was lost with it. The result: {ended.result}\n"
-                "If it has to be made a second time on purpose, call it once more."
-            )
-        known = self._uncertain(tool, digest)
+            return Given(_tools.given(ended.result))
+        result = self._replay.get(known_by(tool, given)) if self._replay else None
+        if result is not None:
+            return self._replayed(tool, given, digest, result)
+        known = self._uncertain(tool, given, digest)
         step = self._step(tool, given, digest, known)
         flight = Flight(step)
         if known is not None:
-            decision = self._again(flight, known, id_, inside)
+            decision = self._again(flight, known, id_, tool, inside)
         elif self._options.approved_by_people(tool):
             decision = self._approved(flight, id_, tool, given, inside)
         else:
@@ -195,7 +206,8 @@ class Calls:
             if not ended.get(id_):
                 continue
             for name, effect in list(self._journal.ledger.effects.items()):
-                equal = effect.head.get("arguments") == made["call"] and name[0] == made["tool"]
+                whose = name[0] == made["tool"] or name in self._inherited
+                equal = whose and effect.head.get("arguments") == made["call"]
                 if equal and effect.what == "started":
                     flight = Flight(Step(name, made["call"], str(effect.head.get("of", ""))))
                     flight.attempt = effect.attempt
@@ -245,14 +257,25 @@ class Calls:
                 return self.finished.pop(id_)
         return None
 
-    def _uncertain(self, tool: str, digest: str) -> Effect | None:
-        """Return an equal call of an earlier start that may have happened."""
+    def _uncertain(self, tool: str, given: Mapping[str, Any], digest: str) -> Effect | None:
+        """Return an equal call of an earlier start, or of the other run, that may have happened."""
         mine = {flight.step.name for flight in self._flights.values()}
         for name, effect in self._journal.ledger.effects.items():
-            equal = name[0] == tool and effect.head.get("arguments") == digest
-            if equal and effect.what in _OPEN and name not in mine:
+            if effect.what not in _OPEN or name in mine:
+                continue
+            if name[0] == tool and effect.head.get("arguments") == digest:
+                return effect
+            if name in self._inherited and self._inherited[name] == known_by(tool, given):
                 return effect
         return None
+
+    def _replayed(self, tool: str, given: Mapping[str, Any], digest: str, result: str) -> Replayed:
+        assert self._handed is not None, "nothing to give again"
+        flight = Flight(self._step(tool, given, digest, None))
+        flight.attempt = 1
+        source = self._handed.run_id
+        stepping.record_result(self._journal, flight, None, {"replayed": source})
+        return Replayed(_tools.replayed(result), source)
 
     def _step(self, tool: str, given: Mapping[str, Any], digest: str, known: Effect | None) -> Step:
         """Return a call as a step of the core: told by how many equal ones were made before it."""
@@ -266,13 +289,14 @@ class Calls:
             )
             name = (tool, questions.digest_of([digest, before + 1], "a call"))
         token = f"{token_slug(self._journal.run_id)}/{name[1][:16]}"
+        if name in self._inherited and known is not None:
+            token = str(known.records[0].head.get("token") or token)
         return Step(name, digest, shown(given, _ROOM), token=token)
 
     # ------------------------------------------------------------------ what people say
 
-    def _again(self, flight: Flight, known: Effect, id_: str, inside: bool) -> Decision:
+    def _again(self, flight: Flight, known: Effect, id_: str, tool: str, inside: bool) -> Decision:
         """Decide about a call that equals one which may have happened."""
-        tool = flight.step.name[0]
         policy = self._options.policy(tool)
         question, found = effects.question_of(self._journal, flight, known)
         if found is not None and found.answer is not None:
@@ -283,12 +307,8 @@ class Calls:
             if said == "happened":
                 flight.attempt = known.attempt
                 stepping.record_result(self._journal, flight, None, {"taken": found.id})
-                told = "" if result is questions.NOT_GIVEN else f" Its result: {_shown(result)}"
-                return Refused(
-                    "Not run again: this very call happened before the session was cut off."
-                    f"{told} Take it as done and go on.",
-                    taken=found.id,
-                )
+                told = None if result is questions.NOT_GIVEN else _shown(result)
+                return Refused(_tools.taken(told), taken=found.id)
             return Go(approved=self._options.approved_by_people(tool))
         if policy == "rerun":
             return Go()
@@ -371,9 +391,32 @@ def _asked(tool: str, given: Mapping[str, Any]) -> str:
 
 def digest_of(tool: str, given: Mapping[str, Any]) -> str:
     """Return the digest of what counts among the arguments of a call."""
-    remarks = _REMARKS.get(tool, set())
-    told = {name: value for name, value in given.items() if name not in remarks}
-    return questions.digest_of(told, "a call")
+    return questions.digest_of(what_counts(tool, given), "a call")
+
+
+def _results(handed: Handoff, replay: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Return the newest results of some tools in the run before, whole, by their calls."""
+    names = set(map(bare, replay))
+    said = handed.transcript.messages
+    gave = {m.tool_call_id: m.text for m in said if m.role == "tool" and not m.failed}
+    return {
+        known_by(call.name, call.arguments): gave[call.id]
+        for message in said
+        for call in message.tool_calls
+        if bare(call.name) in names and call.id in gave and isinstance(call.arguments, dict)
+    }
+
+
+def _uncertain(handed: Handoff) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the calls that came along as open steps: what they are known by, by their steps."""
+    open_ = [one["head"] for one in handed.steps if "same" in one["head"]]
+    names = list(dict.fromkeys((head["label"], head["key"]) for head in open_))
+    calls = handed.transcript.uncertain
+    return {
+        name: known_by(call.name, call.arguments)
+        for name, call in zip(names, calls, strict=False)
+        if name[0] == call.name
+    }
 
 
 def _shown(value: Any) -> str:

@@ -41,7 +41,8 @@ class WaypointClient(ClaudeSDKClient):
     """A `ClaudeSDKClient` whose conversation is a run.
 
     Whoever connects under the same run_id goes on with the conversation; where it was cut off,
-    the model is told so beside the next prompt.
+    the model is told so beside the next prompt. What a conversation goes on from that is begun
+    with `continues` stands in front of its first message.
 
     Args:
         options: those of the SDK; see `resumable_query`.
@@ -78,7 +79,7 @@ class WaypointClient(ClaudeSDKClient):
     @property
     def cut_off(self) -> str | None:
         """What the model will be told beside the next prompt, None: nothing was cut off."""
-        return (self._talk.recorder.context or None) if self._talk is not None else None
+        return (self._talk.recorder.untold or None) if self._talk is not None else None
 
     @property
     def waits(self) -> bool:
@@ -118,8 +119,8 @@ class WaypointClient(ClaudeSDKClient):
                 await talk.refuse_waiting()
             if prompt is not None and talk.standing == CONTINUES:
                 first, self._later = None, [(prompt, "default")]
-            if isinstance(first, str):
-                ready.recorder.asked.append(first)
+            if first is not None:
+                first = talk.led(first)
             try:
                 await super().connect(first)
             except ResultError as error:
@@ -168,9 +169,7 @@ class WaypointClient(ClaudeSDKClient):
         await self._send(talk, prompt, session_id)
 
     async def _send(self, talk: Conversation, prompt: Any, session_id: str) -> None:
-        if isinstance(prompt, str):
-            talk.recorder.asked.append(prompt)
-        await super().query(prompt, session_id)
+        await super().query(talk.led(prompt), session_id)
 
     async def receive_response(self) -> AsyncIterator[Message]:
         """Yield the messages up to the next result.

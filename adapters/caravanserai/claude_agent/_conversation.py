@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai.claude_agent import _facts, _sdk
+from caravanserai.claude_agent import _sdk
 from caravanserai.claude_agent._book import kept_result
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
+from caravanserai.claude_agent._seed import ASKED, SHORT
 from caravanserai.claude_agent._start import (
+    begun,
     everything_said,
-    first_waypoint,
     known_state,
     make_ready,
     open_session,
@@ -23,6 +24,8 @@ from caravanserai_core.quoting import one_line
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator
+
     from claude_agent_sdk import ClaudeAgentOptions, ResultMessage
 
     from caravanserai.claude_agent._facts import Tree
@@ -69,6 +72,7 @@ class Conversation:
         self._given = given
         self.turns: list[tuple[str, str | None]] = []
         self.standing = OPEN
+        self._leads = False
 
     def open(self) -> Run:
         """Open the run; it is to be entered.
@@ -93,8 +97,7 @@ class Conversation:
         cut_off, deferred = False, None
         tree: Tree
         if known is None:
-            tree = _facts.begun(run.run_id, _sdk.sdk_version(), None)
-            first_waypoint(run, tree)
+            tree = begun(run, None)
         else:
             tree = standing(run, known, run.waypoint)
             # A turn that came to its end leaves nothing behind it but what the CLI tidies up.
@@ -123,15 +126,49 @@ class Conversation:
             calls = ready.recorder.calls
             calls.refuse_stopped()
             calls.let_go()
+            recorder, seed, told = ready.recorder, ready.seed, ""
             if ready.rebuilt:
                 note = resume_note(tree, calls, run._journal, at_end=_THEN, rebuilt=True)
-                said = everything_said(run)
-                ready.recorder.context = rebuilt_prompt(note, said, tree["so_far"])
+                told = rebuilt_prompt(
+                    note,
+                    everything_said(run),
+                    tree["so_far"],
+                    handed="" if seed is None else seed.prefix,
+                    most=None if follows else SHORT - (0 if seed is None else len(seed.short)),
+                )
             elif cut_off and ready.resumes:
-                ready.recorder.context = resume_note(tree, calls, run._journal, at_end=_THEN)
+                recorder.context = recorder.untold = told = resume_note(
+                    tree, calls, run._journal, at_end=_THEN
+                )
+            if ready.resumes:
+                return
+            recorder.untold = told
+            if follows:
+                handed = "" if seed is None else seed.prefix
+                recorder.lead = handed + (f"{told}{ASKED}" if told else "")
+            else:
+                # Of a prompt that somebody else sends a hook can only stand beside.
+                recorder.context = "\n\n".join(filter(None, [seed and seed.short, told]))
 
         run._journal.turns.do(tell)
+        self._leads = bool(ready.recorder.lead)
         return ready
+
+    def led(self, prompt: str | AsyncIterable[dict[str, Any]]) -> Any:
+        """Return a message as it is sent: the first one of a new session with what leads to it.
+
+        One that begins with a slash is a command of the CLI's own, and leads to nothing.
+        """
+        if isinstance(prompt, str):
+            self.recorder.asked.append(prompt)
+            if not self._leads or prompt.startswith("/"):
+                return prompt
+            self._leads = False
+            return self.recorder.lead + prompt
+        if not self._leads:
+            return prompt
+        self._leads = False
+        return _led(self.recorder.lead, prompt)
 
     async def turn_ended(self, message: ResultMessage) -> None:
         """Write the waypoint at the end of a turn."""
@@ -188,6 +225,21 @@ class Conversation:
             )
 
         raise await wait_for(in_thread(lambda: journal.turns.do(look)))
+
+
+async def _led(lead: str, messages: AsyncIterable[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    """Yield messages, the first one with a text in front of what it says."""
+    async for message in messages:
+        if lead:
+            said = message.get("message") or {}
+            content = said.get("content")
+            if isinstance(content, str):
+                message = {**message, "message": {**said, "content": lead + content}}
+            elif isinstance(content, list):
+                first = {"type": "text", "text": lead}
+                message = {**message, "message": {**said, "content": [first, *content]}}
+            lead = ""
+        yield message
 
 
 def known_by(text: str | None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from caravanserai.claude_agent._tools import HARMLESS
 from caravanserai_core.redact import beginning, redact
 from caravanserai_core.words import arguments_text
 
@@ -38,16 +39,20 @@ _DONE: Final = frozenset({"completed", "done"})
 _WRITERS: Final = {"Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
 
 
-def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
+def begun(
+    run_id: str, sdk: str, prompt: str | None, source: Mapping[str, Any] | None = None
+) -> Tree:
     """Return the state that a run begins with.
 
     Args:
         run_id: the run.
         sdk: version of the SDK.
         prompt: what it was asked, None: a conversation.
+        source: the run and waypoint that it goes on from, as `_seed.Seed.source` has it, or None.
     """
     return {
         "at": "begin",
+        "source": source,
         "claude": {"sdk": sdk, "cli": None, "model": None},
         "run": run_id,
         "prompt": prompt,
@@ -67,6 +72,8 @@ def begun(run_id: str, sdk: str, prompt: str | None) -> Tree:
         "plan": [],
         "agents": {},
         "running": {},
+        # Calls that began before a crash and never reported back, and were not settled since.
+        "open": {},
         "fresh": {},
         "dropped": {},
         "files": [],
@@ -208,15 +215,29 @@ def _said(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 
 def _begins(tree: Tree, fact: Mapping[str, Any]) -> None:
-    tree["running"][fact["id"]] = {"tool": fact["tool"], "call": fact["call"]}
+    names = ("tool", "call", "given", "agent")
+    tree["running"][fact["id"]] = {name: fact[name] for name in names if name in fact}
 
 
 def _not_made(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["running"].pop(fact.get("id"), None)
+    if fact.get("taken"):
+        _settle(tree, fact)
+
+
+def _settle(tree: Tree, fact: Mapping[str, Any]) -> None:
+    """Note that a call of which it was not known whether it happened was decided about."""
+    open_ = tree["open"]
+    made = (fact.get("tool"), fact.get("call"))
+    equal = [id_ for id_, one in open_.items() if (one["tool"], one["call"]) == made]
+    for id_ in [fact["id"]] if fact.get("id") in open_ else equal[:1]:
+        del open_[id_]
 
 
 def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
     tree["running"].pop(fact.get("id"), None)
+    if not fact.get("paused"):
+        _settle(tree, fact)
     if "whole" in fact and not fact.get("beside"):
         # Until the transcript has it.
         names = ("tool", "arguments", "call", "whole", "agent")
@@ -285,6 +306,8 @@ def _agent(tree: Tree, fact: Mapping[str, Any]) -> None:
 
 def cut_off(tree: Tree) -> None:
     """Note that what was at work was cut off."""
+    cut = {id_: made for id_, made in tree["running"].items() if made["tool"] not in HARMLESS}
+    tree["open"] = {**tree["open"], **cut}
     tree["running"] = {}
     for agent in tree["agents"].values():
         if agent["state"] == "at work":
@@ -344,6 +367,7 @@ def _cost(tree: Tree, fact: Mapping[str, Any]) -> None:
 def _deferred(tree: Tree, fact: Mapping[str, Any]) -> None:
     names = ("id", "tool", "arguments", "question")
     tree["deferred"] = {name: fact[name] for name in names if name in fact}
+    tree["running"].pop(fact["id"], None)  # it has not begun
 
 
 _CHANGES: Final = {

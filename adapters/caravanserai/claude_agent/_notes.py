@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from caravanserai.claude_agent import _facts, _telling
 from caravanserai.claude_agent._telling import some
+from caravanserai_core.handed import made_with
 from caravanserai_core.notes import Note
 from caravanserai_core.quoting import code, fenced, one_line, quoted
 from caravanserai_core.words import counted, listed, quote, sentence, shortened
@@ -144,8 +145,15 @@ def _story(tree: Tree, told: list[Item]) -> tuple[str, list[Item]]:
 
 def _begun(tree: Tree) -> str:
     if tree["prompt"]:
-        return sentence(f"Claude was asked {quote(_first_line(tree['prompt']))}")
-    return "A conversation with Claude begins."
+        told = sentence(f"Claude was asked {quote(_first_line(tree['prompt']))}")
+    else:
+        told = "A conversation with Claude begins."
+    source = tree.get("source")
+    if not source:
+        return told
+    at = f"waypoint {source['waypoint']}" if source["waypoint"] else "its beginning"
+    run = code(one_line(source["run"], 100))
+    return f"{told} It goes on from run {run}{made_with(source['framework'])} at {at}."
 
 
 def _paused(tree: Tree) -> str:
@@ -412,8 +420,8 @@ def _commit(git: Mapping[str, Any]) -> str:
 
 def _goal(tree: Tree) -> str | None:
     prompt = str(tree["prompt"] or "").strip()
-    if not prompt:
-        return None
+    if not prompt or tree.get("source"):
+        return None  # the goal of the run that it goes on from is that of this one, too
     return fenced(prompt, 2 * _GOAL) if "\n" in prompt else quoted(prompt, _GOAL)
 
 

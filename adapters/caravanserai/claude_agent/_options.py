@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from claude_agent_sdk import ClaudeAgentOptions
 
+from caravanserai.claude_agent._tools import HARMLESS
 from caravanserai_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
-
-HARMLESS: Final = frozenset(
-    {
-        *("Read", "Glob", "Grep", "LS", "NotebookRead", "WebFetch", "WebSearch", "ToolSearch"),
-        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput"),
-        *("BashOutput", "ListAgents", "AskUserQuestion", "ExitPlanMode", "Skill"),
-    }
-)
-"""Tools of the CLI that change nothing outside of the session: one more call does no harm."""
 
 _SIMPLE: Final = "CLAUDE_CODE_SIMPLE"
 """Lets the CLI call no hooks (2.1.332), as its option --bare does."""
@@ -63,6 +56,8 @@ class Keeping(TypedDict, total=False):
     new_run_id: str | None
     schema: int | None
     migrations: Migrations
+    continues: Continues
+    replay: Sequence[str]
 
 
 class Options(NamedTuple):
@@ -79,6 +74,8 @@ class Options(NamedTuple):
         schema: schema of the states that the program writes.
         migrations: one function for each step from schema to schema.
         forked: the run that `run_id` is a fork of, where `at` is given.
+        continues: the run that this one goes on from, or None.
+        replay: names of tools whose recorded results of that run are given again.
     """
 
     run_id: str
@@ -91,6 +88,8 @@ class Options(NamedTuple):
     schema: int | None = None
     migrations: Migrations = ()
     forked: str | None = None
+    continues: Continues = None
+    replay: tuple[str, ...] = ()
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -145,8 +144,24 @@ def options_of(run_id: Any, keeping: Keeping, *, again: bool = False) -> Options
         )
     if at is not None and type(at) is not int:
         raise UsageError(f"at= takes a waypoint's number, an int, not {type(at).__name__}")
+    if new is not None and given.get("continues") is not None:
+        raise UsageError(
+            "continues= goes on from another run by what was said there, at= and new_run_id= begin "
+            "with an exact copy of a session: give one of them"
+        )
+    replay: Any = given.pop("replay", ()) or ()
+    if isinstance(replay, str) or not all(isinstance(one, str) for one in replay):
+        raise UsageError('replay= is a list of names of tools: replay=["lookup"]')
     name, origin = (run_id, None) if new is None else (new, run_id)
-    return Options(name, needs_approval=tuple(patterns), again=again, at=at, forked=origin, **given)
+    return Options(
+        name,
+        needs_approval=tuple(patterns),
+        again=again,
+        at=at,
+        forked=origin,
+        replay=tuple(replay),
+        **given,
+    )
 
 
 def check_given(given: ClaudeAgentOptions) -> None:

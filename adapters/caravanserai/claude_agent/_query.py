@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ResultError, ResultMessage, query
 from claude_agent_sdk.types import TaskNotificationMessage, TaskStartedMessage, TaskUpdatedMessage
 
-from caravanserai.claude_agent import _facts, _sdk, _working
+from caravanserai.claude_agent import _sdk, _working
 from caravanserai.claude_agent._book import tell_who_waits
 from caravanserai.claude_agent._options import check_given, options_of
 from caravanserai.claude_agent._resuming import rebuilt_prompt, resume_note
 from caravanserai.claude_agent._start import (
+    begun,
     everything_said,
-    first_waypoint,
     goal_of,
     known_state,
     make_ready,
@@ -82,6 +82,10 @@ async def resumable_query(
                 that change nothing), "rerun" or "stop"; or a dict of patterns to these.
             takeover: take the run from another living process.
             at, new_run_id: begin the run `new_run_id` at this waypoint of `run_id`.
+            continues: the run that a new run goes on from, of whatever framework: "RUN" or
+                "RUN@3", in the same store; or what `handoff()` returned.
+            replay: names of tools whose recorded results of that run are given again where they
+                are called with equal arguments.
             schema, migrations: see docs/guarantees/versions.md.
 
     Yields:
@@ -89,7 +93,8 @@ async def resumable_query(
         person, the recorded `ResultMessage`.
 
     Raises:
-        InputChanged: the run was begun with another prompt.
+        InputChanged: the run was begun with another prompt, without `continues`, or from another
+            run.
         RunBusy: another process works on it.
         EffectStopped, EffectUncertain: a call that may have happened ends the run.
         UsageError: the options do not go together.
@@ -155,6 +160,8 @@ class _Job:
         self._forked = False
         self._deferred: str | None = None
         self._other = False
+        # The prompt is a command of the CLI's own, of which no event tells.
+        self._command = False
         # Subagents in the background; their end wakes the session for one more turn.
         self._beside: set[str] = set()
         self._ended: ResultMessage | None = None
@@ -169,9 +176,7 @@ class _Job:
         run = self._run
         known = known_state(run, self._options)
         if known is None:
-            run.afresh()
-            self._tree = _facts.begun(run.run_id, _sdk.sdk_version(), self._prompt)
-            first_waypoint(run, self._tree)
+            self._tree = begun(run, self._prompt)
             return None
         forked = known["run"] != run.run_id
         # What branches off another run may be given another task.
@@ -233,17 +238,21 @@ class _Job:
         def prepare() -> None:
             recorder.calls.refuse_stopped()
             recorder.calls.let_go()
+            recorder.lead = "" if ready.seed is None else ready.seed.prefix
             if ready.rebuilt:
                 end = f"{_GO_ON} The task:\n\n{self._prompt}"
                 told = resume_note(self._tree, recorder.calls, journal, at_end=end, rebuilt=True)
                 said = everything_said(self._run)
-                recorder.sent = rebuilt_prompt(told, said, self._tree["so_far"])
+                recorder.sent = rebuilt_prompt(
+                    told, said, self._tree["so_far"], handed=recorder.lead
+                )
             elif ready.resumes and not self._other:
                 recorder.sent = resume_note(
                     self._tree, recorder.calls, journal, at_end=_GO_ON, forked=self._forked
                 )
 
         journal.turns.do(prepare)
+        self._command = not (recorder.sent or recorder.lead) and self._prompt.startswith("/")
         return ready
 
     async def _session(self, ready: Ready) -> AsyncGenerator[Message, None]:
@@ -301,7 +310,7 @@ class _Job:
         if not self._continues or not (alive.is_set() or over.is_set() or recorder.left.is_set()):
             self._continues = False
             recorder.asked.append(asks)
-            yield _message(asks)
+            yield _message(recorder.lead + asks)
         await _any_of(over, recorder.left)
 
     async def _seen(self, recorder: Recorder, message: Message, over: asyncio.Event) -> None:
@@ -313,15 +322,14 @@ class _Job:
         if not isinstance(message, ResultMessage):
             return
         # A deferred call that is replayed first is a turn of its own.
-        command = not recorder.sent and self._prompt.startswith("/")  # no event tells of one
-        asked = recorder.submitted or self._continues or message.is_error or command
+        asked = recorder.submitted or self._continues or message.is_error or self._command
         if message.stop_reason == _sdk.DEFERRED:
             # A subagent in the background that ends later wakes the session, and the run waits.
             self._paused = message
         paused = self._paused
         # A hook or a limit that stopped it leaves the job where it is.
         complete = message.terminal_reason in (None, _sdk.COMPLETED) and not message.is_error
-        complete = complete and (message.duration_api_ms > 0 or command)
+        complete = complete and (message.duration_api_ms > 0 or self._command)
         last = asked and paused is None and complete and not self._beside
         last = last and recorder.reason is None
         # One that asked no model is the CLI's own, about what it found cut off.

@@ -6,6 +6,7 @@ not at all where it cannot be written, or where nobody is there to answer the ho
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -15,7 +16,14 @@ from claude_agent_sdk import AssistantMessage, ResultMessage, SystemMessage, Tex
 
 from caravanserai.claude_agent import _entries, _facts, _processes, _sdk
 from caravanserai.claude_agent._book import Book
-from caravanserai.claude_agent._calls import Deferred, Ended, Given, Refused, digest_of
+from caravanserai.claude_agent._calls import (
+    Deferred,
+    Ended,
+    Given,
+    Refused,
+    Replayed,
+    digest_of,
+)
 from caravanserai.claude_agent._events import (
     answer,
     arguments_of,
@@ -26,7 +34,7 @@ from caravanserai.claude_agent._events import (
     text_of,
 )
 from caravanserai.claude_agent._facts import shown
-from caravanserai.claude_agent._options import HARMLESS
+from caravanserai.claude_agent._tools import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, RunSessionStore
 from caravanserai_core.errors import (
     CaravanseraiError,
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from claude_agent_sdk import Message
 
     from caravanserai.claude_agent._entries import Entry
-    from caravanserai.claude_agent._facts import Tree
+    from caravanserai.claude_agent._facts import Fact, Tree
     from caravanserai.claude_agent._options import Options
     from caravanserai.claude_agent._transcripts import Transcripts
     from caravanserai_core.run import Run
@@ -52,7 +60,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("caravanserai")
 
 _WHOLE: Final = 50_000
-"""Most characters of a result that are kept beside the transcript."""
+"""Most characters of arguments, and of a result, that are kept beside the transcript."""
 
 _PLANNING: Final = frozenset({"TodoWrite", "TaskCreate", "TaskUpdate"})
 
@@ -152,6 +160,9 @@ class Recorder(Book):
 
     async def _prompt(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         said = str(given.get("prompt", ""))
+        if self.lead and said.startswith(self.lead):
+            said = said.removeprefix(self.lead)
+            self.lead = self.untold = ""
         self._ends_with = None
         # Whatever it begins with: it is not the CLI that asks this.
         asked = self._hear(said)
@@ -173,6 +184,8 @@ class Recorder(Book):
                 "one with_waypoints. They are for one: ask for new ones."
             )
         context, self.context = self.context, ""
+        if context:
+            self.untold = ""
         return answer("UserPromptSubmit", additionalContext=context) if context else None
 
     def _hear(self, said: str) -> bool:
@@ -209,8 +222,10 @@ class Recorder(Book):
             await self._note(refused_fact(id_, tool, {}, reason, agent))
             return deny(reason)
         # It is durable with the record of the core that follows, and not without it.
-        fact = {"what": "begins", "id": id_, "tool": tool, "call": digest}
-        await self._note(fact)
+        fact: Fact = {"what": "begins", "id": id_, "tool": tool, "call": digest}
+        if len(json.dumps(arguments)) <= _WHOLE:
+            fact["given"] = arguments  # until the transcript has them
+        await self._note(fact | ({"agent": agent} if agent is not None else {}))
         decision = await self._turn(
             lambda: self.calls.begin(id_, tool, arguments, inside=agent is not None)
         )
@@ -225,13 +240,15 @@ class Recorder(Book):
                 permissionDecision="defer",
                 permissionDecisionReason=f"waits for a person, as {decision.question}",
             )
-        if isinstance(decision, (Refused, Given)):
+        if isinstance(decision, (Refused, Given, Replayed)):
             self._begun.pop(id_, None)
             refused = refused_fact(id_, tool, arguments, decision.reason, agent)
             if isinstance(decision, Given):
                 refused["known"] = True
+            elif isinstance(decision, Replayed):
+                refused["replayed"] = decision.source
             elif decision.taken:
-                refused["taken"] = decision.taken
+                refused |= {"taken": decision.taken, "call": digest}
             await self._note(refused)
             if id_ == self.replayed:
                 self._tell_dropped(tool, arguments, decision.reason)
@@ -295,6 +312,7 @@ class Recorder(Book):
         id_, tool = str(given["tool_use_id"]), str(given["tool_name"])
         error = str(given.get("error", "it failed"))
         paused = any(isinstance(one, WaitingForPerson) for one in self.escaping)
+        running = self.tree["running"].get(id_)
         await self._note_end(
             _facts.tool_fact(
                 tool,
@@ -306,6 +324,7 @@ class Recorder(Book):
                 id=id_,
                 **({"paused": True} if paused else {}),
                 **({"interrupted": True} if given.get("is_interrupt") else {}),
+                **({"call": running["call"]} if running else {}),
             ),
             lambda: self.calls.end(id_, error, paused=paused),
         )

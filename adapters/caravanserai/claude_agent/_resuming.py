@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _MOST: Final = 20
 _LONGEST: Final = 60_000
 """Most characters of an old conversation that a new session is given to read."""
+_AROUND: Final = 300
+"""Characters of the words around it."""
 
 _BEGIN: Final = (
     "[Caravanserai] The program that ran this session was stopped in the middle of the work, and "
@@ -105,12 +107,29 @@ def resume_note(
     return redact("\n\n".join(parts))
 
 
-def rebuilt_prompt(note: str, entries: Sequence[Entry], so_far: Sequence[str]) -> str:
-    """Return what a new session is begun with that takes the place of a lost one."""
-    said = _conversation(entries)
-    if len(said) > _LONGEST:
-        said = f"[the beginning is left out]\n{said[-_LONGEST:].partition(chr(10))[2]}"
+def rebuilt_prompt(
+    note: str,
+    entries: Sequence[Entry],
+    so_far: Sequence[str],
+    *,
+    handed: str = "",
+    most: int | None = None,
+) -> str:
+    """Return what a new session is begun with that takes the place of a lost one.
+
+    Args:
+        note: what the model is told of the time before.
+        entries: what was said.
+        so_far: what was noted.
+        handed: what it stands behind, and is not to be said twice.
+        most: most characters of all of it, as far as the note leaves room; None: there is room.
+    """
     told = "\n".join(f"- {line}" for line in so_far)
+    said = _conversation(entries, handed)
+    room = _LONGEST if most is None else max(0, most - len(note) - len(told) - _AROUND)
+    if len(said) > room:
+        end = said[len(said) - room :].partition("\n")[2]
+        said = f"[the beginning is left out]\n{end}" if end else ""
     parts = [note]
     if told:
         parts.append(f"What happened so far, as it was noted:\n{told}")
@@ -122,7 +141,7 @@ def rebuilt_prompt(note: str, entries: Sequence[Entry], so_far: Sequence[str]) -
     return "\n\n".join(parts)
 
 
-def _conversation(entries: Iterable[Entry]) -> str:
+def _conversation(entries: Iterable[Entry], handed: str) -> str:
     """Return what was said, a JSON object a line: no text can end it, or speak for somebody."""
     lines: list[dict[str, Any]] = []
     for entry in entries:
@@ -131,7 +150,9 @@ def _conversation(entries: Iterable[Entry]) -> str:
         for block in _entries.blocks(entry):
             kind = block.get("type")
             if kind == "text":
-                lines.append({"role": entry["type"], "text": block.get("text", "")})
+                text = str(block.get("text", ""))
+                text = text.replace(handed, "", 1) if handed else text
+                lines.append({"role": entry["type"], "text": text})
             elif kind == "tool_use":
                 lines.append({"called": block.get("name"), "with": block.get("input")})
             elif kind == "tool_result":

@@ -12,10 +12,13 @@ from claude_agent_sdk import ClaudeAgentOptions
 from caravanserai.claude_agent import _entries, _facts, _local, _notes, _processes, _sdk
 from caravanserai.claude_agent._book import FACT
 from caravanserai.claude_agent._calls import Ended, digest_of
-from caravanserai.claude_agent._options import HARMLESS, Options, check_given
+from caravanserai.claude_agent._options import Options, check_given
 from caravanserai.claude_agent._recorder import Recorder
+from caravanserai.claude_agent._seed import Seed, seed
+from caravanserai.claude_agent._tools import HARMLESS
 from caravanserai.claude_agent._transcripts import Key, Transcripts
 from caravanserai_core import questions, reading
+from caravanserai_core.continuing import Inherited
 from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
@@ -52,26 +55,30 @@ class Ready(NamedTuple):
         recorder: writes down what the session does.
         resumes: the session is known to the CLI.
         rebuilt: the run was begun before, and its session is lost.
+        seed: what a session that is new begins with, where the run goes on from another one.
     """
 
     given: ClaudeAgentOptions
     recorder: Recorder
     resumes: bool
     rebuilt: bool
+    seed: Seed | None
 
 
 def open_session(options: Options, goal: str | None) -> Run:
     """Open the run of a session; begins it at a waypoint of another run, where that is asked for.
 
     Raises:
-        RunNotFound, WaypointNotFound: what it is to begin at is not there.
-        RunBusy: another process holds it.
+        RunNotFound, WaypointNotFound: what it is to begin at, or to go on from, is not there.
+        RunBusy: another process holds it, or the run that it is to go on from.
+        InputChanged: it was begun without `continues`, or goes on from another run.
+        UsageError: `replay` means nothing.
     """
     if options.forked is not None:
         _fork_once(options)
     journal = journal_for(store_for(options.run_id, options.store), options.run_id)
     journal.framework = _sdk.framework()
-    return open_run(
+    run = open_run(
         options.run_id,
         store=options.store,
         adapter=ADAPTER,
@@ -79,7 +86,10 @@ def open_session(options: Options, goal: str | None) -> Run:
         schema=options.schema,
         migrations=options.migrations,
         takeover=options.takeover,
+        continues=options.continues,
     )
+    Inherited(run.handoff, options.replay)  # refuses what nothing can be given again from
+    return run
 
 
 def _fork_once(options: Options) -> None:
@@ -133,6 +143,22 @@ def waits(journal: Journal, known: Tree) -> bool:
         )
     name = known["deferred"].get("question")
     return any(name in (None, question.id) for question in ledger.open)
+
+
+def begun(run: Run, prompt: str | None) -> Tree:
+    """Begin a run, or begin it anew; returns the state that it goes on with.
+
+    Args:
+        run: the run.
+        prompt: what it is asked, None: a conversation.
+    """
+    if run.state is not None:
+        run.afresh()
+    known = seed(run)
+    source = None if known is None else known.source
+    tree = _facts.begun(run.run_id, _sdk.sdk_version(), prompt, source)
+    first_waypoint(run, tree)
+    return tree
 
 
 def first_waypoint(run: Run, tree: Tree) -> None:
@@ -244,7 +270,8 @@ def make_ready(
         session["id"],
         "goes on" if resumes else "begins",
     )
-    return Ready(_options(given, recorder, more), recorder, resumes, rebuilt)
+    begun_with = None if resumes else seed(run)
+    return Ready(_options(given, recorder, more), recorder, resumes, rebuilt, begun_with)
 
 
 def everything_said(run: Run) -> list[Entry]:

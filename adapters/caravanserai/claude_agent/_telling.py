@@ -160,7 +160,8 @@ def _told(fact: Fact, tree: Tree) -> Item | None:
     if what == "said":
         return said(fact["text"])
     if what == "prompt":
-        if fact["text"].strip() == str(tree["prompt"] or "").strip():
+        same = fact["text"].strip() == str(tree["prompt"] or "").strip()
+        if same and not tree.get("source"):
             return None  # it is the goal
         asked = f"you asked {quote(fact['text'])}"
         return Item(_sentence(asked), asked)
@@ -277,6 +278,10 @@ def _refused(fact: Fact) -> Item:
         given = "it had ended, and Claude was given its recorded result"
         text = f"{name} was not made again: {given}."
         return Item(text, f"{name} was not made again")
+    if fact.get("replayed"):
+        run = code(one_line(str(fact["replayed"]), 100))
+        text = f"{name} was not run: Claude was given the result that run {run} recorded."
+        return Item(text, f"{name} was given the result of run {run}")
     if fact.get("taken"):
         text = f"{name} is taken to have happened, as {one_line(str(fact['taken']), 20)} says."
         return Item(text, f"{name} was taken to have happened")

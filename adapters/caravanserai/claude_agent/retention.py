@@ -9,10 +9,18 @@ if TYPE_CHECKING:
 
     from caravanserai_core.records import Record
 
-__all__ = ["ENTRIES", "needs"]
+__all__ = ["ENTRIES", "HANDOFF", "PATH", "needs"]
 
 ENTRIES: Final = "transcript"
 """Name of the journal's entries that hold those of a transcript."""
+
+PATH: Final = "handoff"
+"""Path of those that hold what the run was handed by another one; see `_seed`."""
+
+HANDOFF: Final = "handoff"
+"""Name of the journal's entry in which the core keeps that."""
+
+_KEPT: Final = (ENTRIES, HANDOFF)
 
 
 def needs(
@@ -21,6 +29,7 @@ def needs(
     """Say what of a session stays; see `retention.Needs` of the core.
 
     Waypoints hold no copy of the transcript: all of it up to the newest one stays, whatever
-    becomes of the waypoints in between.
+    becomes of the waypoints in between. So does what the run was handed: results of it are given
+    again for as long as the run goes on.
     """
-    return kept | heads, lambda entry: True if entry.head.get("name") == ENTRIES else None
+    return kept | heads, lambda entry: True if entry.head.get("name") in _KEPT else None
