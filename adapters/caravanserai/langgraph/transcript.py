@@ -114,7 +114,7 @@ def _pending(since: Sequence[Since], head: Mapping[str, Any]) -> tuple[Writes, b
         if not _is(item, "writes") or checkpoint not in (None, meta.get("checkpoint")):
             continue
         task, path = str(meta.get("task", "")), str(meta.get("path", ""))
-        if is_update(task, path, str(meta.get("checkpoint", ""))):
+        if _is_update(task, path, str(meta.get("checkpoint", ""))):
             continue
         writes = [(str(channel), value) for channel, value in item.data or ()]
         # A task that failed or asked writes again; what it wrote first stands.
@@ -124,6 +124,13 @@ def _pending(since: Sequence[Since], head: Mapping[str, Any]) -> tuple[Writes, b
     ordered = sorted(found.values(), key=lambda one: one[0])
     writes = [write for _, own in ordered for write in own]
     return writes, any(path == _STARTED for path, _ in ordered)
+
+
+def _is_update(task: str, path: str, checkpoint: str) -> bool:
+    try:
+        return is_update(task, path, checkpoint)
+    except ValueError:
+        return False  # no id of LangGraph's own
 
 
 def _unshared(value: Any, values: Mapping[str, Any]) -> Any:
