@@ -83,11 +83,14 @@ def _settled(messages: list[Message]) -> tuple[Message, ...]:
     instead = [m for m in messages if m.role == "tool" and m.text == NO_RESULT]
     if not instead:
         return tuple(messages)
-    calls = {call.id: call for message in messages for call in message.tool_calls}
+    calls = [call for message in messages for call in message.tool_calls]
     open_ = {message.tool_call_id for message in instead}
     answered = {message.tool_call_id for message in messages if message.role == "tool"} - open_
-    since = [call._replace(id="") for id_, call in calls.items() if id_ in answered]
-    gone = {id_ for id_ in open_ if id_ in calls and calls[id_]._replace(id="") not in since}
+    gone = set()
+    for place, call in enumerate(calls):
+        later = [other for other in calls[place + 1 :] if other.id in answered]
+        if call.id in open_ and call not in [other._replace(id=call.id) for other in later]:
+            gone.add(call.id)
     return tuple(m for m in messages if m not in instead or m.tool_call_id not in gone)
 
 
