@@ -84,7 +84,11 @@ class TestCrewAI(AdapterTests):
                 for step in STEPS
             ],
             task_callback=waypoints(
-                job.run_id, store=job.store, schema=job.version, migrations=migrations
+                job.run_id,
+                store=job.store,
+                schema=job.version,
+                migrations=migrations,
+                continues=job.continues,
             ),
         )
         result = crew.kickoff()

@@ -29,6 +29,7 @@ from caravanserai.crewai._steps import (
     TOOL,
     called_with,
     digest,
+    simple_name,
 )
 from caravanserai_core.questions import digest_of
 from caravanserai_core.words import arguments_text
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.transcript import Since
 
-__all__ = ["Answer", "Asked", "Gave", "Told", "Work", "simple_name"]
+__all__ = ["Answer", "Asked", "Gave", "Told", "Work"]
 
 _BODY: Final = "body"
 _JUDGES: Final = "/guardrail-"
@@ -279,8 +280,3 @@ def _same_name(name: str, *others: str) -> bool:
     """Say whether a name that a model knows is that of one of some tools."""
     simple = simple_name(name)
     return any(simple == simple_name(other) for other in others)
-
-
-def simple_name(tool: str) -> str:
-    """Return what the names of a tool have in common: *Look Up*, `look_up`, `LookUp`."""
-    return re.sub(r"[\W_]+", "", tool).lower() or tool

@@ -14,7 +14,7 @@ from crewai.tools.tool_failure import ToolExecutionFailedError
 
 from caravanserai.crewai._escape import leaving
 from caravanserai.crewai._steps import RAISED, TOOL, Place, at, called_with, digest
-from caravanserai_core import codec, effects
+from caravanserai_core import codec
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState
 from caravanserai_core.escaping import collected
 from caravanserai_core.questions import digest_of
@@ -57,7 +57,7 @@ class _Call(NamedTuple):
     @property
     def step(self) -> Step:
         """The call as a step of the core."""
-        name = str(self.tool.name)
+        name = self.place.job.known_as(str(self.tool.name))
         room = max(40, _ROOM + 30 - len(name)) if len(name) > 30 else _ROOM
         return Step(
             (name, digest_of(self.key, "a call")),
@@ -98,7 +98,8 @@ def call_tool(
         return _kept(tool, value)
 
     with _noticed(call) as found:
-        value = effects.once(place.job.journal, call.step, run, place.job.policy(tool.name))
+        policy, taken = place.job.policy(tool.name), place.job.inherited
+        value = taken.once(place.job.journal, call.step, call.arguments, run, policy)
         found.append(given[0] if given else _counted(call, value))
     return found[0]
 
@@ -125,8 +126,8 @@ async def acall_tool(
         return _kept(tool, value)
 
     with _noticed(call) as found:
-        policy = place.job.policy(tool.name)
-        value = await effects.aonce(place.job.journal, call.step, run, policy)
+        policy, taken = place.job.policy(tool.name), place.job.inherited
+        value = await taken.aonce(place.job.journal, call.step, call.arguments, run, policy)
         found.append(given[0] if given else _counted(call, value))
     return found[0]
 

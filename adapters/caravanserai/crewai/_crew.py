@@ -44,7 +44,7 @@ class CrewJob(Job):
     """
 
     def __init__(self, crew: Crew, given: dict[str, Any] | None, options: Options) -> None:
-        super().__init__(options.name_for(given), options)
+        super().__init__(options.name_for(given), options, options.continues_for(given))
         self._crew = crew
         self._given = None if given is None else own_copy(dict(given))
         self._tasks = list(crew.tasks)
@@ -73,7 +73,7 @@ class CrewJob(Job):
             self._warn_of_policies({str(tool.name) for tool in self._tools()})
         before = self._known("crew")
         if before is None:
-            self.run.afresh()
+            self._begin_pass()
             tree = self._tree("begin")
             self.run.checkpoint(tree, _notes.begun(tree, self._run_id))
             self.steps = Steps(self.run, {})
@@ -152,6 +152,8 @@ class CrewJob(Job):
             "skipped": sorted(self._skipped),
             "carried": carried or {},
         }
+        if self.handed is not None:
+            tree["handed"] = self.handed
         if self._changed is not None:
             tree["changed"] = self._changed
         return tree
@@ -259,6 +261,22 @@ class CrewJob(Job):
         if known is not None:
             self._tasks[index].output = known
         return known
+
+    def context_of(self, task: Any, context: str | None) -> str | None:
+        """Return the context that a task of the crew is given, with what the run was handed.
+
+        All of it where no earlier task gives context; else what was done and decided, without the
+        conversation. Where CrewAI lets an agent try again it drops the context: then it is added
+        there.
+        """
+        handed = self.handed
+        if handed is None or self.index_of(task) is None:
+            return context
+        if not context:
+            return str(handed["text"])
+        if handed["text"] in context or handed["brief"] in context:
+            return context
+        return _sdk.contexts(handed["brief"], context)
 
     def decide(self, index: int, output: Any, decide: Callable[[Any], bool]) -> bool:
         """Say whether a conditional task is to be done: as it was decided before."""

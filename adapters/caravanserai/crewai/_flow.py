@@ -51,7 +51,7 @@ class FlowJob(Job):
     def __init__(
         self, flow: Flow[Any], run_id: str, given: dict[str, Any], options: Options, *, turns: bool
     ) -> None:
-        super().__init__(run_id, options)
+        super().__init__(run_id, options, options.continues_for({**given, "id": run_id}))
         self._flow = flow
         self._given = own_copy(given)
         self._turns = turns
@@ -84,7 +84,7 @@ class FlowJob(Job):
         turn = before is not None and before["at"] == "end" and self._turns
         if before is None or turn or before.get("loose"):
             self._state = None if before is None else before["state"]
-            self.run.afresh()
+            self._begin_pass()
             tree = self._tree("begin")
             self.run.checkpoint(tree, _notes.flow_begun(tree, self._run_id))
             self.steps = Steps(self.run, {})
@@ -130,6 +130,8 @@ class FlowJob(Job):
             "state": self._state,
             "carried": carried or {},
         }
+        if self.handed is not None:
+            tree["handed"] = self.handed
         if self._waits is not None and at_ == "pause":
             tree["waits"] = self._waits
         return tree

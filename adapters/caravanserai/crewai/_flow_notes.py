@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.crewai._wording import (
+    before,
     brief,
     call_lines,
     duration,
+    goal,
     inputs,
     result,
     safely,
@@ -56,7 +58,9 @@ def flow_begun(tree: Mapping[str, Any], run_id: str) -> Note:
 
 def _begun(tree: Mapping[str, Any], run_id: str) -> Note:
     title = f"Flow {code(one_line(tree['flow']['name'], 60))}"
-    if tree["state"] is None:
+    if tree["state"] is None and "handed" in tree:
+        story = f"{title} goes on from {before(tree['handed'])}."
+    elif tree["state"] is None:
         story = f"{title} begins."
     else:
         story = f"{title} begins a turn with the state of the one before."
@@ -64,7 +68,7 @@ def _begun(tree: Mapping[str, Any], run_id: str) -> Note:
         story,
         happened=_state(tree),
         next=f"Its first methods run. {_again(tree, run_id)}",
-        goal=flow_goal_of(tree["flow"]["name"], tree["given"]),
+        goal=goal(tree, flow_goal_of(tree["flow"]["name"], tree["given"])),
     )
 
 
@@ -91,7 +95,7 @@ def _method_done(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
         happened=[f"{ran}.", *call_lines(did["tools"], ""), *_state(tree)],
         next=f"What waits for {title} runs, if anything does. {_again(tree, run_id)}",
         so_far=_so_far(earlier),
-        goal=flow_goal_of(tree["flow"]["name"], tree["given"]),
+        goal=goal(tree, flow_goal_of(tree["flow"]["name"], tree["given"])),
     )
 
 
@@ -117,7 +121,7 @@ def _paused(tree: Mapping[str, Any]) -> Note:
         happened=[sentence(f"{title} gave {_shown(waits['output'])}"), *_state(tree)],
         next=["A person answers.", f"{goes_on}. {title} is not run again."],
         so_far=_so_far(tree["methods"]),
-        goal=flow_goal_of(tree["flow"]["name"], tree["given"]),
+        goal=goal(tree, flow_goal_of(tree["flow"]["name"], tree["given"])),
     )
 
 
@@ -147,7 +151,7 @@ def _finished(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
         happened=[gave, *_state(tree)],
         next=f"Nothing: the flow is done. Started again, run {_run(run_id)} gives this result.",
         so_far=_so_far(methods),
-        goal=flow_goal_of(tree["flow"]["name"], tree["given"]),
+        goal=goal(tree, flow_goal_of(tree["flow"]["name"], tree["given"])),
     )
 
 

@@ -24,6 +24,8 @@ from caravanserai_core.threads import in_thread, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from caravanserai.crewai._job import Job
+
 _MARK: Final = "_caravanserai"
 
 _calling: ContextVar[object] = ContextVar("caravanserai_crewai_tool", default=None)
@@ -140,6 +142,7 @@ def _attempt(execute: Any) -> Any:
         place = _place_of_attempt(self, task)
         if place is None:
             return execute(self, task, *args, **kwargs)
+        args, kwargs = with_context(place.job, task, 0, args, kwargs)
         with at(place):
             return execute(self, task, *args, **kwargs)
 
@@ -151,10 +154,31 @@ def _aattempt(execute: Any) -> Any:
         place = _place_of_attempt(self, task)
         if place is None:
             return await execute(self, task, *args, **kwargs)
+        args, kwargs = with_context(place.job, task, 0, args, kwargs)
         with at(place):
             return await execute(self, task, *args, **kwargs)
 
     return instrumented
+
+
+def with_context(
+    job: Job, task: Any, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a task is executed with: what a run was handed is part of its context.
+
+    Args:
+        job: of the run.
+        task: the task.
+        position: of the context among the arguments.
+        args: what it is called with.
+        kwargs: likewise, by name.
+    """
+    if job.handed is None:
+        return args, kwargs
+    if len(args) > position:
+        given = job.context_of(task, args[position])
+        return (*args[:position], given, *args[position + 1 :]), kwargs
+    return args, {**kwargs, "context": job.context_of(task, kwargs.get("context"))}
 
 
 def _place_of_attempt(agent: Any, task: Any) -> Place | None:

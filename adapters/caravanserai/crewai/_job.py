@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caravanserai.crewai import _sdk
 from caravanserai.crewai._escape import leaving
-from caravanserai.crewai._steps import MODEL, Place, Steps, digest
+from caravanserai.crewai._steps import MODEL, Place, Steps, digest, simple_name
 from caravanserai_core import effects, reading
+from caravanserai_core.continuing import Inherited
 from caravanserai_core.errors import CaravanseraiError, InputChanged, UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.jobs import Alone
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from caravanserai.crewai._options import Options
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
 
 _log = logging.getLogger("caravanserai")
@@ -50,20 +52,27 @@ class Job:
     Args:
         run_id: its name.
         options: how it is kept.
+        continues: the run that it goes on from if it is new, or None.
 
     Attributes:
         journal: that of the run.
         run: the run, once it is open.
         steps: what is recorded behind its newest waypoint, once the start began.
         token: the name of the run in idempotency keys.
+        handed: what it was handed by another run, as its states have it; None: nothing.
+        inherited: what its tools took over from that, once the start began.
     """
 
     run: Run
     steps: Steps
+    inherited: Inherited
 
-    def __init__(self, run_id: str, options: Options) -> None:
+    def __init__(self, run_id: str, options: Options, continues: Continues) -> None:
         self._run_id = check_run_id(run_id)
         self._options = options
+        self._continues = continues
+        self.handed: dict[str, Any] | None = None
+        self._handed_names: dict[str, str] = {}
         self.journal = journal_for(store_for(self._run_id, options.store), self._run_id)
         self.token = token_slug(self._run_id)
         self._leaving: CaravanseraiError | None = None
@@ -87,8 +96,52 @@ class Job:
             schema=options.schema,
             migrations=options.migrations,
             takeover=options.takeover,
+            continues=self._continues,
         )
+        if not self.run.exists:
+            Inherited(self.run.handoff, options.replay)  # refuses before anything is written
         return self.run
+
+    def _take_over(self, state: Any) -> None:
+        """Find what the run was handed: the very texts that its states have, or new ones.
+
+        Args:
+            state: the one that the run goes on from, or None.
+        """
+        handoff = self.run.handoff
+        self.handed = state.get("handed") if isinstance(state, dict) else None
+        if handoff is None:
+            self.inherited = Inherited(None, self._options.replay)
+            return
+        names = [one.name for one in handoff.results] + [one.name for one in handoff.uncertain]
+        self._handed_names = {simple_name(name): name for name in names}
+        replay = [self.known_as(name) for name in self._options.replay]
+        self.inherited = Inherited(handoff, replay)
+        if self.handed is None:
+            self.handed = {
+                "run_id": handoff.run_id,
+                "waypoint": handoff.waypoint,
+                "framework": handoff.framework,
+                "goal": handoff.goal,
+                "text": handoff.render("crewai"),
+                "brief": handoff.brief("crewai"),
+            }
+
+    def context_of(self, task: Any, context: str | None) -> str | None:
+        """Return the context that a task is given: what CrewAI gives, in a flow."""
+        return context
+
+    def known_as(self, tool: str) -> str:
+        """Return what a tool is called in the run that was handed over, else its own name.
+
+        Models know tools by simpler names than CrewAI: *Look it up* is `look_it_up`.
+        """
+        return self._handed_names.get(simple_name(tool), tool)
+
+    def _begin_pass(self) -> None:
+        """Leave behind what a pass before recorded; what came along in front of the first stays."""
+        if self.run.waypoint or self.handed is None:
+            self.run.afresh()
 
     def _known(self, kind: str) -> dict[str, Any] | None:
         """Return the state that the run goes on from, None where it begins.
@@ -97,6 +150,7 @@ class Job:
             kind: "crew" or "flow": what the run has to be of.
         """
         state = self.run.state
+        self._take_over(state)
         if self._options.again or state is None:
             return None
         if not isinstance(state, dict) or kind not in state or "crewai" not in state:

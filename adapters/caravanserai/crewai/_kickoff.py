@@ -18,7 +18,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 
 from caravanserai.crewai import _sdk
 from caravanserai.crewai._crew import OPTIONS, CrewJob
-from caravanserai.crewai._instrument import change, instrument
+from caravanserai.crewai._instrument import change, instrument, with_context
 from caravanserai.crewai._steps import Place, at, here
 from caravanserai_core.errors import UsageError
 from caravanserai_core.quoting import one_line
@@ -187,6 +187,7 @@ def _execute(execute: Any) -> Any:
         known = job.give_again(index)
         if known is not None:
             return known
+        args, kwargs = with_context(job, self, 1, args, kwargs)
         try:
             with at(job.place_of(index)):
                 return execute(self, *args, **kwargs)  # type: ignore[no-any-return]
@@ -206,6 +207,7 @@ def _aexecute(execute: Any) -> Any:
         known = job.give_again(index)
         if known is not None:
             return known
+        args, kwargs = with_context(job, self, 1, args, kwargs)
         try:
             with at(job.place_of(index)):
                 return await execute(self, *args, **kwargs)  # type: ignore[no-any-return]
@@ -227,6 +229,7 @@ def _execute_async(execute: Any) -> Any:
             done: Future[TaskOutput] = Future()
             done.set_result(known)
             return done
+        args, kwargs = with_context(job, self, 1, args, kwargs)
         with at(job.place_of(index)):
             future: Future[TaskOutput] = execute(self, *args, **kwargs)
         future.add_done_callback(functools.partial(_ended, job, index))

@@ -15,9 +15,11 @@ from caravanserai.crewai._flow_notes import (
     paused,
 )
 from caravanserai.crewai._wording import (
+    before,
     brief,
     call_lines,
     duration,
+    goal,
     inputs,
     name,
     result,
@@ -89,37 +91,52 @@ def _begun(tree: Mapping[str, Any], run_id: str) -> Note:
         story = f"{_differs(tree['changed'], planned)} {_kept(_done(tree))}"
     else:
         are = "is" if planned == 1 else "are"
-        story = f"Crew {code(one_line(tree['crew']['name'], 60))} begins: "
+        begins = f"goes on from {before(tree['handed'])}" if "handed" in tree else "begins"
+        story = f"Crew {code(one_line(tree['crew']['name'], 60))} {begins}: "
         story += f"{some(planned, 'task')} {are} planned."
         if _managed(tree):
             story += " A manager gives them to its agents."
     return Note(
         f"{story}{_then(tree)}",
+        happened=_handed(tree),
         plan=_plan(tree),
         next=_next(tree, run_id),
-        goal=goal_of(tree["crew"]["name"], tree["given"]),
+        goal=goal(tree, goal_of(tree["crew"]["name"], tree["given"])),
     )
 
 
-def changed(before: Mapping[str, Any], same: int) -> str:
+def _handed(tree: Mapping[str, Any]) -> list[str]:
+    """Tell what tasks are given of the run before."""
+    if "handed" not in tree:
+        return []
+    given = inputs(tree["given"]).removeprefix(", ")
+    size = some(len(tree["handed"]["text"]), "character")
+    told = (
+        f"What that run hands over, {size}, is given as context to each task without an earlier "
+        "one; to later tasks what was done, decided and is open."
+    )
+    return [sentence(f"The crew was {given}"), told] if given else [told]
+
+
+def changed(recorded: Mapping[str, Any], same: int) -> str:
     """Return the remark that a crew has other tasks than the run was recorded with.
 
     Args:
-        before: the state that the run goes on from.
+        recorded: the state that the run goes on from.
         same: how many tasks, from the first one on, are as they were.
     """
-    return safely(lambda: _changed(before, same), "The crew is not as it was recorded.")
+    return safely(lambda: _changed(recorded, same), "The crew is not as it was recorded.")
 
 
-def _changed(before: Mapping[str, Any], same: int) -> str:
-    if same < len(before["tasks"]):
+def _changed(recorded: Mapping[str, Any], same: int) -> str:
+    if same < len(recorded["tasks"]):
         what = (
-            f"Task {same + 1}, {_title(before['tasks'][same])}, is not as it is recorded: what "
+            f"Task {same + 1}, {_title(recorded['tasks'][same])}, is not as it is recorded: what "
             "is recorded of it and of later tasks is not used."
         )
     else:
         what = "The crew has more tasks than were recorded."
-    return f"{what} {_kept([index for index in _done(before) if index < same])}"
+    return f"{what} {_kept([index for index in _done(recorded) if index < same])}"
 
 
 def task_done(tree: Mapping[str, Any], run_id: str, *, resumed: bool) -> Note:
@@ -156,7 +173,7 @@ def _task_done(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
         happened=happened,
         plan=_plan(tree, told=index),
         next=_next(tree, run_id),
-        goal=goal_of(tree["crew"]["name"], tree["given"]),
+        goal=goal(tree, goal_of(tree["crew"]["name"], tree["given"])),
     )
 
 
@@ -183,7 +200,7 @@ def _finished(tree: Mapping[str, Any], run_id: str, resumed: bool) -> Note:
         plan=_plan(tree, told=last["task"] if last is not None and same else None),
         next=f"Nothing: the crew is done. Started again, run {_run(run_id)} gives this result and "
         "asks no model.",
-        goal=goal_of(tree["crew"]["name"], tree["given"]),
+        goal=goal(tree, goal_of(tree["crew"]["name"], tree["given"])),
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from caravanserai.crewai._steps import simple_name
 from caravanserai_core.errors import UsageError
+from caravanserai_core.handed import Handoff
 from caravanserai_core.quoting import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
@@ -29,6 +32,8 @@ class Options(NamedTuple):
         on_uncertain: what to do about a tool that began and never reported back, by its name.
         schema: schema of the states that the program writes.
         migrations: one function for each step from schema to schema.
+        continues: the run that a new run goes on from, or a template of its name; or a handoff.
+        replay: names of tools whose recorded results of that run are given again.
     """
 
     run_id: str
@@ -39,6 +44,8 @@ class Options(NamedTuple):
     on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None
     schema: int | None = None
     migrations: Migrations = ()
+    continues: Continues = None
+    replay: Sequence[str] = ()
 
     @property
     def fields(self) -> list[str]:
@@ -48,9 +55,10 @@ class Options(NamedTuple):
     def policy(self, tool: str) -> OnUncertain:
         """Return what is done where a call of a tool began and never reported back."""
         chosen = self.on_uncertain
-        if isinstance(chosen, Mapping):
-            chosen = chosen.get(tool)
-        return chosen or "rerun"
+        if not isinstance(chosen, Mapping):
+            return chosen or "rerun"
+        alike = (one for name, one in chosen.items() if simple_name(name) == simple_name(tool))
+        return chosen.get(tool) or next(alike, None) or "rerun"
 
     def name_for(self, inputs: Mapping[str, Any] | None) -> str:
         """Return the name of the run that is started with some inputs.
@@ -58,18 +66,18 @@ class Options(NamedTuple):
         Raises:
             UsageError: an input is missing that the name is filled from.
         """
-        fields = self.fields
-        if not fields:
-            return self.run_id
-        given = inputs or {}
-        missing = [name for name in fields if name not in given]
-        if missing:
-            raise UsageError(
-                f"waypoints({one_line(self.run_id, 80)!r}) is filled from the inputs, and there is "
-                f"no input {one_line(missing[0], 60)!r}: crew.kickoff(inputs={{"
-                f"{one_line(missing[0], 60)!r}: …}})"
-            )
-        return self.run_id.format_map({name: given[name] for name in fields})
+        return _filled(self.run_id, inputs, f"waypoints({one_line(self.run_id, 80)!r})")
+
+    def continues_for(self, inputs: Mapping[str, Any] | None) -> Continues:
+        """Return what the run that is started with some inputs goes on from.
+
+        Raises:
+            UsageError: an input is missing that its name is filled from.
+        """
+        if not isinstance(self.continues, str):
+            return self.continues
+        told = f"continues={one_line(self.continues, 80)!r}"
+        return _filled(self.continues, inputs, told)
 
 
 def check_options(options: Options) -> None:
@@ -85,12 +93,35 @@ def check_options(options: Options) -> None:
             'Crew(…, task_callback=waypoints("report"))'
         )
     _fields(options.run_id)
+    if isinstance(options.continues, str):
+        _fields(options.continues)
+    elif options.continues is not None and not isinstance(options.continues, Handoff):
+        raise UsageError(
+            'continues= is the run to go on from, "RUN" or "RUN@3", or what handoff() returned'
+        )
+    replay: Any = options.replay
+    if isinstance(replay, str) or not all(isinstance(name, str) for name in replay):
+        raise UsageError('replay= is a list of names of tools: replay=["lookup"]')
     if options.then is not None and not callable(options.then):
         raise UsageError("then= is the program's own task callback, a function of a TaskOutput")
     chosen = options.on_uncertain
     policies = chosen.values() if isinstance(chosen, Mapping) else [chosen]
     if any(one not in (None, "ask", "rerun", "stop") for one in policies):
         raise UsageError('on_uncertain= is "ask", "rerun" or "stop", or a dict of tools to these')
+
+
+def _filled(template: str, inputs: Mapping[str, Any] | None, told: str) -> str:
+    fields = _fields(template)
+    if not fields:
+        return template
+    given = inputs or {}
+    missing = [one_line(name, 60) for name in fields if name not in given]
+    if missing:
+        raise UsageError(
+            f"{told} is filled from the inputs, and there is no input {missing[0]!r}: "
+            f"crew.kickoff(inputs={{{missing[0]!r}: …}})"
+        )
+    return template.format_map({name: given[name] for name in fields})
 
 
 def _fields(template: str) -> list[str]:

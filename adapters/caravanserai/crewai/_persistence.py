@@ -15,6 +15,7 @@ from caravanserai.crewai._steps import here
 from caravanserai_core import questions, reading
 from caravanserai_core import schema as schemas
 from caravanserai_core.errors import RunNotFound, UsageError
+from caravanserai_core.handed import Handoff
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.quoting import one_line
@@ -47,9 +48,15 @@ class WaypointFlowPersistence(FlowPersistence):
             `waypoints`.
         schema: the schema of the states that the program writes; see `open_run`.
         migrations: one function for each step from schema to schema.
+        continues: the run that a new run goes on from, of whatever framework: "RUN" or "RUN@3", in
+            the same store; or what `handoff()` returned. A name may hold inputs of the kickoff.
+            `caravanserai.current_run().handoff` is what the methods of the flow were handed.
+        replay: names of tools whose recorded results of that run are given again where they are
+            called with equal arguments.
 
     A kickoff raises, beside what CrewAI raises:
-        InputChanged: the run was begun with other inputs.
+        InputChanged: the run was begun with other inputs, or goes on from another run.
+        RunNotFound: there is no run to go on from.
         RunBusy: another living process works on it.
         UnserialisableState: the state cannot be kept exactly; the waypoint before stands.
     """
@@ -62,6 +69,8 @@ class WaypointFlowPersistence(FlowPersistence):
     on_uncertain: Any = None
     schema_version: int | None = Field(default=None, alias="schema")
     migrations: Any = Field(default=(), exclude=True)
+    continues: Any = None
+    replay: Any = ()
 
     def model_post_init(self, context: Any, /) -> None:
         """Check the options."""
@@ -73,6 +82,10 @@ class WaypointFlowPersistence(FlowPersistence):
     @field_serializer("store", when_used="json")
     def _store_name(self, store: Any) -> str | None:
         return store if store is None or isinstance(store, str) else str(store)
+
+    @field_serializer("continues", when_used="json")
+    def _continues_name(self, continues: Any) -> str | None:
+        return continues.source if isinstance(continues, Handoff) else continues
 
     def init_db(self) -> None:
         """Do nothing: a run is made where the first thing is written of it."""
@@ -154,6 +167,8 @@ class WaypointFlowPersistence(FlowPersistence):
             self.on_uncertain,
             self.schema_version,
             self.migrations,
+            self.continues,
+            self.replay,
         )
 
     def asks(self, flow_uuid: str) -> bool:
@@ -234,6 +249,9 @@ class WaypointFlowPersistence(FlowPersistence):
         }
         if waits is not None:
             tree["waits"] = waits
+        before = run.state
+        if isinstance(before, dict) and "handed" in before:
+            tree["handed"] = before["handed"]
         note = (
             _notes.paused(tree, run_id)
             if waits

@@ -18,6 +18,7 @@ from crewai.flow.human_feedback import HumanFeedbackResult
 from crewai.llms.base_llm import BaseLLM
 from crewai.process import Process
 from crewai.utilities.agent_utils import extract_tool_call_info
+from crewai.utilities.formatter import DIVIDERS
 from crewai.utilities.guardrail import GuardrailResult
 
 from caravanserai.crewai._outputs import kept, restored
@@ -157,6 +158,11 @@ def save_output(task: Task, inputs: dict[str, Any] | None, output: TaskOutput) -
         task.interpolate_inputs_and_add_conversation_history(inputs)
     structured = output.pydantic.model_dump_json() if output.pydantic else output.raw
     task._save_file(output.json_dict or structured)
+
+
+def contexts(*texts: str) -> str:
+    """Return some texts as one context, as CrewAI joins the outputs of earlier tasks."""
+    return DIVIDERS.join(texts)
 
 
 def guardrail_result(success: bool, gave: Any, error: str | None) -> GuardrailResult:

@@ -171,6 +171,11 @@ def without_chance(value: Any) -> Any:
     return value
 
 
+def simple_name(tool: str) -> str:
+    """Return what the names of a tool have in common: *Look Up*, `look_up`, `LookUp`."""
+    return re.sub(r"[\W_]+", "", tool).lower() or tool
+
+
 def called_with(tool: str, arguments: dict[str, Any]) -> str:
     """Return what tells a call of a tool from others at a path; see `Steps.key`."""
     return f"{tool}({digest(without_chance(arguments))})"

@@ -9,11 +9,12 @@ from caravanserai.crewai._kickoff import install, task_ended
 from caravanserai.crewai._options import Options, check_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeVar
 
     from crewai import Crew, TaskOutput
 
+    from caravanserai_core.continuing import Continues
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.schema import Migrations
@@ -31,6 +32,8 @@ def waypoints(
     on_uncertain: OnUncertain | Mapping[str, OnUncertain] | None = None,
     schema: int | None = None,
     migrations: Migrations = (),
+    continues: Continues = None,
+    replay: Sequence[str] = (),
 ) -> Callable[[TaskOutput], Any]:
     """Return the task callback that makes the kickoffs of a crew survive.
 
@@ -49,6 +52,11 @@ def waypoints(
             default; every note says so), "ask" a person or "stop"; or that by the tool's name.
         schema: the schema of the states that the program writes; see `open_run`.
         migrations: one function for each step from schema to schema.
+        continues: the run that a new run goes on from, of whatever framework: "RUN" or "RUN@3", in
+            the same store; or what `handoff()` returned. A name may hold inputs, as that of the
+            run: "research-{topic}". Its tasks are given what that run hands over as context.
+        replay: names of tools whose recorded results of that run are given again where they are
+            called with equal arguments.
 
     Returns:
         A plain function, which CrewAI takes without a warning.
@@ -57,12 +65,15 @@ def waypoints(
         UsageError: the options mean nothing.
 
     A kickoff raises, beside what CrewAI raises:
-        InputChanged: the run was begun with other inputs.
+        InputChanged: the run was begun with other inputs, or goes on from another run.
+        RunNotFound: there is no run to go on from.
         RunBusy: another living process works on it.
         WaitingForPerson: a person is asked; `caravanserai answer`, then the same kickoff again.
         UsageError: an input that names the run is missing, or several inputs would be one run.
     """
-    options = Options(run_id, then, store, again, takeover, on_uncertain, schema, migrations)
+    options = Options(
+        run_id, then, store, again, takeover, on_uncertain, schema, migrations, continues, replay
+    )
     check_options(options)
     install()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from caravanserai_core.handed import made_with
 from caravanserai_core.quoting import code, fenced, one_line, quoted
 from caravanserai_core.redact import beginning
 from caravanserai_core.words import counted, listed, quote, sentence, value_text
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = [
+    "before",
     "brief",
     "call_lines",
     "duration",
+    "goal",
     "inputs",
     "name",
     "result",
@@ -105,6 +108,19 @@ def inputs(given: Mapping[str, Any] | None) -> str:
     if len(given) > _INPUTS:
         told.append(f"{len(given) - _INPUTS} more")
     return f", started with {listed(told)}"
+
+
+def before(handed: Mapping[str, Any]) -> str:
+    """Return the run that another one goes on from: `run `x` (LangGraph 1.0) at waypoint 3`."""
+    named = code(one_line(str(handed["run_id"]), 100))
+    made = made_with(handed["framework"])
+    at = f"waypoint {handed['waypoint']:,}" if handed["waypoint"] else "its beginning"
+    return f"run {named}{made} at {at}"
+
+
+def goal(tree: Mapping[str, Any], own: str) -> str:
+    """Return what a run is for: what the run before was for, if that is known, else its own."""
+    return str((tree.get("handed") or {}).get("goal") or own)
 
 
 def value(item: Any) -> str:

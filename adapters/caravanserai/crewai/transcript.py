@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai.crewai._behind import Answer, Asked, Gave, Work, simple_name
+from caravanserai.crewai._behind import Answer, Asked, Gave, Work
 from caravanserai.crewai._forms import (
     calls_of,
     dict_of,
@@ -16,6 +16,7 @@ from caravanserai.crewai._forms import (
     shown,
     text_of,
 )
+from caravanserai.crewai._steps import simple_name
 from caravanserai_core.origins import HANDED
 from caravanserai_core.stepping import same
 from caravanserai_core.transcript import Message, ToolCall, Transcript, unanswered
