@@ -91,6 +91,7 @@ def _begun(state: Mapping[str, Any], agent: str) -> Note:
     asks = f"{agent_name(agent)}'s model answers." if agent else "The model answers."
     seed = state.get(SEED)
     if seed is not None:
+        asked = [item for item in asked if item.text.strip() or item.extras]
         count = len(seed["conversation"]["messages"])
         what = f"its conversation ({_some(count, 'message')})" if count else "what it was told"
         from_ = f"This run goes on from {code(one_line(seed['source'], 100))}, with {what}."

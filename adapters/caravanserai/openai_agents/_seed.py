@@ -9,9 +9,11 @@ a summary, and whoever goes on from this run is to have all of it.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from caravanserai.openai_agents._items import arguments_of
 from caravanserai_core.transcript import Message, ToolCall, Transcript, unanswered
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ __all__ = ["SEED", "conversation", "in_front", "items", "plain_name", "seed_of"]
 
 SEED: Final = "seed"
 """Its name in a state."""
+
+_NO_ID: Final = "__fake_id__"
+"""Of a message of a model whose provider gave it none: the SDK takes it away before it asks, and
+without it makes no message of Chat Completions (`agents.models.fake_id`, 0.20 to 0.24)."""
 
 _UNNAMED: Final = re.compile(r"[^A-Za-z0-9_-]")
 """What providers do not take in the name of a tool."""
@@ -47,7 +53,7 @@ def conversation(seed: dict[str, Any]) -> Transcript:
 
 
 def items(seed: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the same as the SDK takes it: items of the Responses API, of which none has an id.
+    """Return the same as the SDK takes it: items of the Responses API without ids of a provider.
 
     The SDK makes messages of Chat Completions of them, too.
     """
@@ -84,15 +90,21 @@ def _items(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if text:
             part = {"type": "output_text", "text": text, "annotations": []}
             said = {"type": "message", "role": "assistant", "content": [part]}
-            yield {**said, "status": "completed"}
+            yield {**said, "status": "completed", "id": _NO_ID}
         for call in message.get("tool_calls", ()):
             function = call["function"]
             yield {
                 "type": "function_call",
                 "call_id": call["id"],
                 "name": plain_name(function["name"]),
-                "arguments": function["arguments"],
+                "arguments": _arguments(function["arguments"]),
             }
+
+
+def _arguments(text: str) -> str:
+    """Return the arguments of a call as JSON, which some providers want to read."""
+    read = arguments_of(text)
+    return text if isinstance(read, dict) and text else json.dumps({"arguments": read})
 
 
 def _named_anew(told: Transcript, source: str) -> Transcript:

@@ -117,7 +117,7 @@ def _asked(
     What its session held comes first. A handoff may put a summary in the place of all that came
     before it, whose items follow anyway.
     """
-    own = _items.given_items(given)
+    own = _items.given_items([] if seed is not None and given == "" else given)
     if run is None:
         return _items.given_items(history), own
     first = _items.given_items(run.get("original_input"))
