@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ require("claude_agent_sdk")
 from caravanserai import InputChanged, UsageError, clean, handoff, history, prune
 from caravanserai.claude_agent import _facts, _seed, resumable_query, with_waypoints
 from caravanserai.claude_agent._calls import Calls, Deferred, Go, Refused, Replayed
+from caravanserai.claude_agent._conversation import _led
 from caravanserai.claude_agent._options import Options
 from caravanserai_core.conversation import read
 from caravanserai_core.errors import EffectStopped, EffectUncertain
@@ -164,15 +165,38 @@ def test_a_conversation_goes_on_from_a_session(life: Start) -> None:
     assert said[0].endswith(_seed.ASKED + "Do ALPHA.")
     assert said[1] == "Did you?"
 
-    for path in (one.folder / "config").glob("projects/*/*.jsonl"):
-        path.unlink()
-    one.ended(says=["Now BETA."], more={}, environment=None)
-
+    one.ended(says=["Now BETA."], more={}, lost=True)
+    said = prompts(one)
+    assert len(said) == 1, "it is a new session"
+    assert said[0].startswith("# Handoff of run `before`")
+    assert said[0].count("# Handoff of run") == 1
+    assert "could not be opened any more" in said[0]
+    assert said[0].endswith(_seed.ASKED + "Now BETA.")
     found = read(one.run_id, store=one.store)
-    asked = [message.text for message in found.messages if message.role == "user"]
-    assert asked == ["Charge customers 1 to 4.", "Do ALPHA.", "Did you?", "Now BETA."]
+    assert found.messages[0] == Message("user", "Charge customers 1 to 4.")
+    assert sum("# Handoff of run" in message.text for message in found.messages) == 0
     assert [call.arguments for call in found.uncertain] == [{"n": 2}]
     assert one.outside() == {"begin one": 1, "end one": 1, "begin 3": 1, "end 3": 1}
+
+
+@pytest.mark.parametrize(
+    "content", ["Look.", [{"type": "image"}, {"type": "text", "text": "Look."}]]
+)
+def test_a_stream_of_messages_is_led_to_by_it_once(content: Any) -> None:
+    async def stream() -> AsyncIterator[dict[str, Any]]:
+        for _ in range(2):
+            yield {"type": "user", "message": {"role": "user", "content": content}}
+
+    async def all_of(messages: AsyncIterator[dict[str, Any]]) -> list[Any]:
+        return [message["message"]["content"] async for message in messages]
+
+    first, second = asyncio.run(all_of(_led("Handed over. ", stream())))
+
+    assert second == content
+    if isinstance(content, str):
+        assert first == "Handed over. Look."
+    else:
+        assert first == [{"type": "text", "text": "Handed over. "}, *content]
 
 
 def test_options_for_a_session_of_ones_own_tell_it_beside_the_prompt(life: Start) -> None:

@@ -52,6 +52,7 @@ class Shown(NamedTuple):
 
 SUMMARY, CRATES, BARRELS, BOXES = "It is written.", "42 crates.", "7 barrels.", "9 boxes."
 PAID, TWO, THREE = "Order A17 is paid back.", "Two cranes, one pier.", "Three cranes, one pier."
+PILES = "Fifteen metres."
 
 EXPECTED = [
     Shown([PAID], {"refund-a16": PAID}, [PAID]),
@@ -61,6 +62,7 @@ EXPECTED = [
     Shown(["Port A."], {"…": "Port A."}, ["Port A."], asks=True),
     Shown(["waits", "paid back A17", PAID], {"refund-a17": PAID}, [PAID, PAID]),
     Shown([TWO, THREE], {"harbour": TWO, "harbour-3": THREE}, [TWO, THREE]),
+    Shown([PILES], {"pier": PILES, "survey": ""}, [PILES]),
 ]
 
 
@@ -78,6 +80,7 @@ def script(folder: Path) -> list[Any]:
         {"if_said": "Name the harbour.", "say": "Port A."},
         {"if_said": "Refund order A17", "call": [["mcp__shop__refund", {"order": "A17"}]]},
         {"if_said": "Refund order A17", "say": PAID},
+        {"if_said": "assistant:\n  Nine metres.", "say": PILES},
         {"if_said": "three cranes", "say": THREE},
         {"if_said": "two cranes", "say": TWO},
     ]
@@ -106,7 +109,7 @@ def test_every_snippet_runs_and_leaves_its_run(
         assert start(source) == shown.printed
         store = tmp_path / ".caravanserai"
         found = {run.run_id: load(run.run_id, store=store) for run in list_runs(store=store)}
-        said = [state["said"] for _, state in sorted(found.items())]
+        said = [state.get("said", "") for _, state in sorted(found.items())]
         assert said == [text for _, text in sorted(shown.runs.items())]
         if "…" not in shown.runs:
             assert set(found) == set(shown.runs)

@@ -162,6 +162,8 @@ class Recorder(Book):
         said = str(given.get("prompt", ""))
         if self.lead and said.startswith(self.lead):
             said = said.removeprefix(self.lead)
+            if not any(said.startswith(one) for one in self.asked):
+                said = said.lstrip("\n")  # it was a block of its own
             self.lead = self.untold = ""
         self._ends_with = None
         # Whatever it begins with: it is not the CLI that asks this.
