@@ -67,6 +67,7 @@ def environment() -> Iterator[dict[str, str]]:
                 ("Hello yourself.\n", "hello-1", 'assistant answered "Hello yourself."'),
                 ("Hello yourself. 3\n", "talk-7", "Hello yourself."),
                 ("Hello yourself.\n", "look-3", "not resumed"),
+                ("Hello yourself.\n", "ticket-9b", "Answer the customer."),
             ],
             strict=True,
         )
