@@ -23,6 +23,7 @@ from caravanserai_core.pending import called
 from caravanserai_core.questions import Changed
 from caravanserai_core.quoting import code, one_line
 from caravanserai_core.stepping import Step, bare, same
+from caravanserai_core.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,8 @@ ENTRY: Final = "handoff"
 """Name of the entry that holds what a run was handed."""
 
 _SUMMARY: Final = 300
+_DONE: Final = 6
+"""Most calls that the first note names as done."""
 
 
 def begin(journal: Journal, continues: Continues) -> Handoff | None:
@@ -132,7 +135,13 @@ def _story(handed: Handoff) -> str:
     at = f"waypoint {handed.waypoint}" if handed.waypoint else "its beginning"
     told = one_line(handed.summary.strip(), _SUMMARY)
     story = f"This run goes on from run {code(one_line(handed.run_id, 100))}{made} at {at}"
-    return f"{story}: {told}" if told else f"{story}."
+    story = f"{story}: {told}" if told else f"{story}."
+    done = [result.called for result in handed.results if not result.failed]
+    if not done or not handed.since:
+        return story
+    # What was done behind that waypoint stands in no note of it.
+    more = [f"{len(done) - _DONE} before"] if len(done) > _DONE else []
+    return f"{story} Done there: {listed([*more, *done[-_DONE:]])}."
 
 
 def handed_to(journal: Journal, continues: Continues = None) -> Handoff | None:

