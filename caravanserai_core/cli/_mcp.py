@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
@@ -37,4 +38,6 @@ def mcp_(session: Session, allow_answers: bool) -> None:
     serve = found.load()
     if sys.stdin.isatty():
         _out.note("waits for an MCP client on stdin, see docs/mcp.md; ^D ends it")
+    # ^C ends it at once; Python's own way would wait for the thread that reads stdin.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     serve(session.store, allow_answers=allow_answers)

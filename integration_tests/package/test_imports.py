@@ -142,12 +142,16 @@ CORE = (
         "upkeep",
         "resumable",
         "conversation",
+        "lookup",
+        "telling",
+        "comparing",
+        "answering",
         "cli",
         "demo",
         "testing",
     ),
 )
-ADAPTERS = ("langgraph", "langchain", "openai_agents", "crewai", "claude_agent")
+ADAPTERS = ("langgraph", "langchain", "openai_agents", "crewai", "claude_agent", "mcp")
 
 
 @pytest.fixture
@@ -208,6 +212,8 @@ def test_a_right_import_is_allowed(skeleton: Path, module: str, statement: str) 
         ("caravanserai_core/run", "import caravanserai", "no framework"),
         ("caravanserai_core/notes", "import rich.text", "only the command line"),
         ("adapters/caravanserai/crewai", "import click", "only the command line"),
+        ("adapters/caravanserai/mcp", "import click", "only the command line"),
+        ("caravanserai_core/cli", "import mcp.types", "no framework"),
         ("adapters/caravanserai/crewai", "import adapters.caravanserai", "the folder adapters/"),
         ("adapters/caravanserai/crewai", "import caravanserai.langgraph", "another one"),
         ("adapters/caravanserai/langchain", "import caravanserai.langgraph", "another one"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from caravanserai_core.errors import UsageError
-from caravanserai_core.quoting import one_line
+from caravanserai_core.quoting import quoted
 
 __all__ = ["checked"]
 
@@ -31,9 +31,7 @@ def checked(tool: str, schema: dict[str, Any], given: Any) -> dict[str, Any]:
     for name in found:
         if name not in known:
             names = ", ".join(known) or "none"
-            raise UsageError(
-                f"{tool} has no argument {one_line(str(name), 60)!r}; it takes: {names}"
-            )
+            raise UsageError(f"{tool} has no argument {quoted(str(name), 60)}; it takes: {names}")
     for name in schema.get("required", ()):
         if name not in found:
             raise UsageError(f"{tool} needs the argument {name!r}: {known[name]['description']}")
@@ -51,9 +49,11 @@ def _check(tool: str, name: str, wanted: dict[str, Any], value: Any) -> None:
         raise UsageError(f"{where} is {_CALLED[kind]}, not {type(value).__name__}")
     if "enum" in wanted and value not in wanted["enum"]:
         allowed = ", ".join(wanted["enum"])
-        raise UsageError(f"{where} is one of {allowed}, not {one_line(str(value), 40)}")
+        raise UsageError(f"{where} is one of {allowed}, not {quoted(str(value), 40)}")
     if "maximum" in wanted and not wanted["minimum"] <= value <= wanted["maximum"]:
         least, most = wanted["minimum"], wanted["maximum"]
         raise UsageError(f"{where} is a number from {least:,} to {most:,}")
+    if value == "" and tool != "answer":
+        raise UsageError(f"{where} is empty")
     if "maxLength" in wanted and len(str(value)) > wanted["maxLength"]:
         raise UsageError(f"{where} has at most {wanted['maxLength']:,} characters")

@@ -10,7 +10,7 @@ from caravanserai.mcp._text import clean, framed, page
 from caravanserai.mcp._tools import about
 from caravanserai_core import listing, lookup, reading, telling
 from caravanserai_core.errors import UsageError
-from caravanserai_core.quoting import one_line
+from caravanserai_core.quoting import one_line, quoted
 
 if TYPE_CHECKING:
     from caravanserai_core.stores import Store
@@ -82,7 +82,7 @@ def read(store: Store, uri: str) -> str:
         run_id = ""
     if match is None or not run_id:
         raise UsageError(
-            f"no resource {one_line(uri, 200)!r}: they are {_ROOT}RUN/latest and "
+            f"no resource {quoted(uri)}: they are {_ROOT}RUN/latest and "
             f"{_ROOT}RUN/waypoints/N, RUN percent-encoded"
         )
     if not lookup.exists(store, run_id):

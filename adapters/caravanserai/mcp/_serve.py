@@ -160,9 +160,11 @@ async def _asked(read: Callable[..., Any], *args: Any) -> Any:
 
 
 def _protocol_error(code: int, message: str) -> Exception:
-    if hasattr(exceptions, "MCPError"):  # mcp 2
-        return cast("Exception", exceptions.MCPError(code=code, message=message))
-    return exceptions.McpError(types.ErrorData(code=code, message=message))
+    second: Any = getattr(exceptions, "MCPError", None)
+    if second is not None:  # mcp 2
+        return cast("Exception", second(code=code, message=message))
+    first: Any = getattr(exceptions, "McpError")  # noqa: B009 - gone in mcp 2
+    return cast("Exception", first(types.ErrorData(code=code, message=message)))
 
 
 def _client(context: Any) -> str:

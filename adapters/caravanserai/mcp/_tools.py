@@ -10,7 +10,7 @@ from caravanserai.mcp._text import MOST, framed, listed, page
 from caravanserai_core import answering, comparing, handing, listing, lookup, steps, telling
 from caravanserai_core.errors import UsageError
 from caravanserai_core.handed import FORMS, MAX_CHARS
-from caravanserai_core.quoting import code, one_line, visible
+from caravanserai_core.quoting import code, one_line, quoted, visible
 from caravanserai_core.stores import FileStore
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Tools:
                     "they may also start the server with --allow-answers."
                 )
             names = ", ".join(self._tools)
-            raise UsageError(f"there is no tool {one_line(name, 60)!r}, only {names}")
+            raise UsageError(f"there is no tool {quoted(name, 60)}, only {names}")
         schema = {"properties": tool.takes, "required": tool.needs}
         found = checked(name, schema, given)
         if name == "answer":
