@@ -21,6 +21,10 @@ GUARANTEES = "".join(
     page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "guarantees").glob("*.md"))
 )
 
+PAGES = "".join(
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("handoff", "moving")
+)
+
 # What a snippet takes from the reader's own program.
 READERS_OWN = """
 from pathlib import Path
@@ -49,7 +53,7 @@ def run_python(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
 # Those that ask a model run beside a scripted one: `test_docs.py` of the adapters.
 SNIPPETS = [
     source
-    for source in blocks(README + GUIDE + GUARANTEES, "python")
+    for source in blocks(README + GUIDE + GUARANTEES + PAGES, "python")
     if not re.search(r"caravanserai\.(openai_agents|crewai|claude_agent)", source)
 ]
 
