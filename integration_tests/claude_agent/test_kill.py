@@ -160,6 +160,13 @@ def test_killed_behind_a_tool_of_a_subagent(life: Start, whole: Whole) -> None:
     assert one.outside() == whole("agent")["outside"]
 
 
+def test_killed_where_a_subagent_has_ended_and_its_call_has_not(life: Start, whole: Whole) -> None:
+    """A person lets its call be made again: what it did itself is not done again for that."""
+    one = life("agent", hooks=["SubagentStop"])
+    check_killed(one, whole("agent"), "hook SubagentStop", asked=(1,))
+    assert one.outside() == whole("agent")["outside"]
+
+
 def test_killed_inside_a_subagent_in_the_background(life: Start, whole: Whole) -> None:
     one = life("beside")
     check_killed(one, whole("beside"), "begin 2", asked=(1, 2))

@@ -247,6 +247,9 @@ def _tool(tree: Tree, fact: Mapping[str, Any]) -> None:
     if agent is not None:
         agent["tools"] += 1
         agent["newest"] = {name: fact[name] for name in ("tool", "arguments") if name in fact}
+    sent = tree["agents"].get(fact.get("of"))
+    if sent is not None and not fact.get("beside"):
+        sent["told"] = True
     if fact.get("tool") == "Bash":
         tree["shell"] = True
     if fact.get("failed"):
@@ -332,13 +335,13 @@ def turn_over(tree: Tree) -> None:
 def unknown_agents(tree: Tree) -> list[str]:
     """Return the subagents of which the model may not know what they did.
 
-    Those that were cut off, and those in the background whose end may not have been told.
+    Those that were cut off, and those that ended and whose end may not have been told: their own
+    call has no result yet, or they worked in the background.
     """
     return [
         id_
         for id_, agent in tree["agents"].items()
-        if agent["state"] == "cut off"
-        or (agent["state"] == "ended" and agent.get("beside") and not agent.get("told"))
+        if agent["state"] == "cut off" or (agent["state"] == "ended" and not agent.get("told"))
     ]
 
 

@@ -20,8 +20,6 @@ PATH: Final = "handoff"
 HANDOFF: Final = "handoff"
 """Name of the journal's entry in which the core keeps that."""
 
-_KEPT: Final = (ENTRIES, HANDOFF)
-
 
 def needs(
     _records: Sequence[Record], heads: set[int], kept: set[int], _tree: Callable[[int], Any]
@@ -29,7 +27,6 @@ def needs(
     """Say what of a session stays; see `retention.Needs` of the core.
 
     Waypoints hold no copy of the transcript: all of it up to the newest one stays, whatever
-    becomes of the waypoints in between. So does what the run was handed: results of it are given
-    again for as long as the run goes on.
+    becomes of the waypoints in between.
     """
-    return kept | heads, lambda entry: True if entry.head.get("name") in _KEPT else None
+    return kept | heads, lambda entry: True if entry.head.get("name") == ENTRIES else None
