@@ -11,9 +11,11 @@ import orjson
 import pytest
 
 from caravanserai import checkpoint, declare_secret
+from caravanserai.crewai._steps import digest
 from caravanserai.crewai.transcript import transcript
 from caravanserai_core import codec
-from caravanserai_core.transcript import Message, ToolCall, Transcript, find
+from caravanserai_core.questions import digest_of
+from caravanserai_core.transcript import Message, Since, ToolCall, Transcript, find
 from integration_tests.crewai import trees
 
 READER = """
@@ -26,6 +28,9 @@ for one in found.messages:
     print(one.role, one.name, repr(one.text), [call.name for call in one.tool_calls])
 print([call.id for call in found.uncertain], found.losses)
 """
+
+
+SETTLED = "Whether this happened was not certain. The equal call below settled it."
 
 
 def raw(value: object) -> Any:
@@ -187,6 +192,119 @@ def test_secrets_are_words_and_odd_texts_are_whole() -> None:
 
     assert found[3].text == "the key is [secret name:CREW_TRANSCRIPT_KEY]"
     assert found[4].text == "half \ud800 of a pair"
+
+
+def test_what_is_recorded_of_work_that_is_not_at_its_end_is_told() -> None:
+    """What the state carries, and what was written since; the task that began comes first."""
+    path = "task-2.0a/1"
+    look = f"{path}|tool|Look it up({digest({'key': 'a'})})#1"
+    slow = f"{path}|tool|slow({digest({'n': 1})})#1"
+    tree = trees.crew(
+        carried={
+            f"{path}|model|x#1": said(
+                [called("c1", "look_it_up", key="a"), called("c2", "slow", n=1)]
+            ),
+            look: {"gave": "9"},
+            "task-2.0a|guardrail|g#1": {"success": True},
+        }
+    )
+    since = [
+        effect("task_callback", "k", "started"),
+        effect("slow", digest_of(slow, "a call"), "result", data=[1]),
+        step(f"{path}|model|x#2", said("I was wrong.")),
+        step(f"{path}|model|x#2", None),
+        step(f"{path}|model|y#1", said([called("c3", "pay", n=2)])),
+        effect("Pay", "other", "started", of="n=2, by=3"),
+        step("task-2.0a|person|#1", "Shorter."),
+        effect("gone", "key", "started", of="a=1"),
+        effect("gone", "key", "result", data="no"),
+    ]
+
+    found = transcript(raw(tree), since=since)
+
+    calls = (ToolCall("c1", "look_it_up", {"key": "a"}), ToolCall("c2", "slow", {"n": 1}))
+    assert found.messages[:8] == (
+        Message("user", "Work on the draft, with care.\n\nExpected: A text."),
+        Message("assistant", "", calls, name="Writer"),
+        Message("tool", "9", (), "c1", "look_it_up"),
+        Message("tool", "[1]", (), "c2", "slow"),
+        Message("assistant", "", (ToolCall("c3", "pay", {"n": 2}),), name="Writer"),
+        Message("user", "Shorter."),
+        Message("user", "Work on the research, with care.\n\nExpected: A text."),
+        Message("user", "Work on the review, with care.\n\nExpected: A text."),
+    )
+    assert found.messages[8:] == (
+        Message("assistant", "", (ToolCall("call_3", "gone", "a=1"),)),
+        Message("tool", "no", (), "call_3", "gone"),
+    )
+    assert [call.name for call in found.uncertain] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("last", "told", "failed"),
+    [
+        ({"what": "error", "error": "no way"}, "no way", True),
+        ({"what": "unrecorded"}, "It ended, and its result could not be kept.", False),
+        ({"what": "result", "taken": "q1"}, "A person said that it happened.", False),
+        ({"what": "uncertain"}, None, False),
+        ({"what": "paused"}, None, False),
+    ],
+)
+def test_what_is_known_of_a_call_is_told(
+    last: dict[str, Any], told: str | None, failed: bool
+) -> None:
+    since = [
+        step("task-1.0a/1|model|x#1", said([called("c", "pay", n=2)])),
+        effect("pay", "k", "started", of="n=2"),
+        effect("pay", "k", **last),
+    ]
+    found = transcript(raw(trees.crew()), since=since)
+    results = [message for message in found.messages if message.role == "tool"]
+    assert [message.failed for message in results] == ([] if told is None else [failed])
+    assert all(message.text.startswith(str(told)) for message in results)
+    assert len(found.uncertain) == (told is None)
+
+
+def test_a_run_without_a_waypoint_tells_what_it_was_handed() -> None:
+    handed = {"transcript": Transcript((Message("user", "Go."),), (), ("a loss",)).to_json()}
+    item = Since("entry", "handoff", {"name": "handoff"}, handed)
+    assert transcript(None, since=[item]) == Transcript((Message("user", "Go."),), (), ("a loss",))
+
+
+def test_what_was_handed_stands_in_front_once_and_says_what_was_settled() -> None:
+    open_ = (ToolCall("call_1", "lookup", {"key": "honey"}), ToolCall("p", "pay", {"n": 1}))
+    before = Transcript((Message("user", "Go."), Message("assistant", "", open_)), open_)
+    entry = trees.done(0, "Yes.", "Researcher")
+    prompt = "Current Task: work.\n\nThis is the context you're working with:\n# Handoff\n"
+    entry["output"]["messages"][1]["content"] = prompt
+    tree = trees.ended(entry, raw="Yes.", handed={"text": "# Handoff\n", "brief": "# Brief"})
+
+    found = transcript(raw(tree), [{"transcript": before.to_json()}])
+
+    assert found.messages[:2] == before.messages
+    assert found.messages[2][:4] == ("tool", SETTLED, (), "call_1")
+    assert "# Handoff" not in found.messages[4].text
+    assert found.messages[5].tool_calls[0].id == "call_1_2"
+    assert [call.name for call in found.uncertain] == ["pay"]
+    alone = transcript(raw(tree))
+    assert alone.losses == ("1 × the conversation that the run was handed, which its journal has",)
+    assert "# Handoff" in alone.messages[1].text
+
+
+def said(answer: Any) -> dict[str, Any]:
+    return {"answer": answer, "agent": "Writer", "usage": [], "model": ""}
+
+
+def called(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": id_, "function": {"name": name, "arguments": orjson.dumps(arguments).decode()}}
+
+
+def step(key: str, data: Any) -> Since:
+    return Since("entry", "step", {"meta": {"key": key}}, data)
+
+
+def effect(label: str, key: str, what: str, data: Any = None, **head: Any) -> Since:
+    return Since("effect", label, {"key": key, "what": what, "tool": True, **head}, data)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ from crewai.flow.human_feedback import human_feedback
 from crewai.flow.persistence import persist
 from pydantic import BaseModel, Field
 
-from caravanserai import once
+from caravanserai import current_run, once
 from caravanserai.crewai import WaypointFlowPersistence
+from integration_tests.crewai.apps import lookup, write_down
 
 RUN = "flow-1"
 KEPT = WaypointFlowPersistence()
@@ -275,6 +276,28 @@ class Giving(Flow):  # type: ignore[type-arg]
         return type(given).__name__
 
 
+@persist(KEPT)
+class Handed(Flow):  # type: ignore[type-arg]
+    """Goes on from another run: what it is handed is there, and its tools' results are."""
+
+    @start()
+    def begin(self) -> str:
+        handed = current_run().handoff  # type: ignore[attr-defined]
+        reach("begin")
+        return "nothing" if handed is None else f"{handed.source}: {handed.goal}"
+
+    @listen(begin)
+    def look(self, before: str) -> str:
+        found = lookup.run(key="research")
+        kept = write_down.run(text="draft")
+        return f"{before} {found}, {kept}"
+
+    @listen(look)
+    def end(self, given: str) -> str:
+        reach("end")
+        return given
+
+
 FLOWS: dict[str, Any] = {
     "looping": Looping,
     "keeping": Keeping,
@@ -285,6 +308,7 @@ FLOWS: dict[str, Any] = {
     "failing": Failing,
     "by method": ByMethod,
     "giving": Giving,
+    "handed": Handed,
 }
 
 

@@ -21,6 +21,7 @@ from caravanserai.crewai._forms import (
     text_of,
 )
 from caravanserai.crewai._steps import (
+    GIVEN,
     GUARDRAIL,
     MODEL,
     PERSON,
@@ -98,7 +99,7 @@ class Work:
 
     def __init__(self, carried: dict[str, Any], since: Iterable[Since] = ()) -> None:
         self._steps = dict(carried)
-        self._effects: dict[tuple[str, str], list[Since]] = {}
+        self._effects: dict[str, list[Since]] = {}
         for item in since:
             if item.kind == "effect":
                 self._take_effect(item)
@@ -115,7 +116,7 @@ class Work:
             self._steps.clear()
             self._effects.clear()
         elif head.get("tool") and not _CALLBACKS.fullmatch(item.name):
-            self._effects.setdefault((item.name, str(head.get("key", ""))), []).append(item)
+            self._effects.setdefault(str(head.get("key", "")), []).append(item)
 
     def _take_step(self, item: Since) -> None:
         key = text_of(dict_of(item.head.get("meta")).get("key"))
@@ -153,19 +154,27 @@ class Work:
 
     def left(self) -> Iterator[Asked]:
         """Yield the calls that no answer asked for: a method makes them, or the answer is gone."""
-        for key in self._steps:
-            _, is_call, label = key.partition(f"|{TOOL}|")
-            called = key.removesuffix(f"|{RAISED}")
-            gave = self._recorded(called)
-            if is_call and called not in self._asked and gave is not None:
-                self._asked.add(called)
-                label = label.rpartition("(")[0]
-                self._effects.pop((label, digest_of(called, "a call")), None)
-                of = text_of(dict_of(self._steps[key]).get("of"))
-                yield Asked(Call("", label, of or {}), gave)
-        for (label, _), found in self._effects.items():
+        for called, label in self._called():
+            gave, effect = self._recorded(called), self._effects.pop(_step(called), [])
+            if gave is None and not effect:
+                continue  # it was not begun
+            given = dict_of(self._steps.get(f"{called}|{GIVEN}"))
+            of = text_of(dict_of(self._steps.get(called)).get("of"))
+            of = of or text_of(effect[0].head.get("of") if effect else "")
+            yield Asked(Call("", label, given or of or {}), gave or _gave(effect[-1]))
+        for found in self._effects.values():
             of = text_of(found[0].head.get("of"))
-            yield Asked(Call("", label, of or {}), _gave(found[-1]))
+            yield Asked(Call("", found[0].name, of or {}), _gave(found[-1]))
+
+    def _called(self) -> list[tuple[str, str]]:
+        """Return the calls that steps tell of and no answer asked for: their keys, and tools."""
+        found: dict[str, str] = {}
+        for key in self._steps:
+            label = key.partition(f"|{TOOL}|")[2].rpartition("(")[0]
+            called = key.removesuffix(f"|{RAISED}").removesuffix(f"|{GIVEN}")
+            if label and called not in self._asked:
+                found[called] = label
+        return list(found.items())
 
     def _with_results(self, key: str) -> Answer:
         answer = self._answers[key]
@@ -198,7 +207,7 @@ class Work:
             name = f"{path}|{TOOL}|{called_with(label, arguments)}"
             key = f"{name}#{seen[name] + 1}"
             gave = self._recorded(key)
-            effect = self._effects.pop((label, digest_of(key, "a call")), None)
+            effect = self._effects.pop(_step(key), None)
             self._asked.add(key)
             inside = f"{path}/{digest(key)}"
             if gave is None and effect is not None:
@@ -216,7 +225,7 @@ class Work:
     def _labels(self, name: str) -> list[str]:
         """Return what a tool may be called where it is recorded: models know a simpler name."""
         noted = [key.partition(f"|{TOOL}|")[2].rpartition("(")[0] for key in self._steps]
-        labels = [label for label, _ in self._effects]
+        labels = [found[0].name for found in self._effects.values()]
         known = dict.fromkeys([name, *labels, *noted, *_COWORKERS])
         return [label for label in known if _same_name(name, label)]
 
@@ -235,13 +244,14 @@ class Work:
 
     def _alike(self, call: Call) -> Gave | None:
         """Return what a call gave that is the likeliest: a tool may be given other arguments."""
-        same = [name for name in self._effects if _same_name(call.name, name[0])]
+        effects = self._effects
+        same = [key for key in effects if _same_name(call.name, effects[key][0].name)]
         if not same:
             return None
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         of = arguments_text(arguments)
-        exact = [name for name in same if self._effects[name][0].head.get("of", "") == of]
-        return _gave(self._effects.pop((exact or same)[0])[-1])
+        exact = [key for key in same if effects[key][0].head.get("of", "") == of]
+        return _gave(effects.pop((exact or same)[0])[-1])
 
 
 def _answer(data: Any) -> Answer:
@@ -266,6 +276,11 @@ def _gave(last: Since) -> Gave | None:
     if what == "error":
         return Gave(text_of(last.head.get("error")), failed=True)
     return Gave(_NOT_KEPT) if what == "unrecorded" else None
+
+
+def _step(key: str) -> str:
+    """Return the key under which the core has the step that a call is; see `_calls`."""
+    return digest_of(key, "a call")
 
 
 def _is_model(key: str) -> bool:

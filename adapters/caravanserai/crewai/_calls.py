@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crewai.hooks.dispatch import HookAborted
@@ -13,7 +13,7 @@ from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.tools.tool_failure import ToolExecutionFailedError
 
 from caravanserai.crewai._escape import leaving
-from caravanserai.crewai._steps import RAISED, TOOL, Place, at, called_with, digest
+from caravanserai.crewai._steps import GIVEN, RAISED, TOOL, Place, at, called_with, digest
 from caravanserai_core import codec
 from caravanserai_core.errors import CaravanseraiError, UnserialisableState
 from caravanserai_core.escaping import collected
@@ -148,7 +148,18 @@ def _begun(
     if raised is not None:
         place.job.called(place, tool.name, arguments, raised["text"], failed=True)
         raise _again(raised)
+    if "/" not in place.path:
+        _keep_given(call)
     return call
+
+
+def _keep_given(call: _Call) -> None:
+    """Write down what a method of a flow itself calls a tool with: no model's answer says it."""
+    key = f"{call.key}|{GIVEN}"
+    if call.place.steps.recorded(key) is None:
+        # What cannot be kept is told as far as notes show it.
+        with suppress(UnserialisableState):
+            call.place.steps.record(key, call.arguments, durable=False)
 
 
 def _arguments(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MODEL = "model"
 GUARDRAIL = "guardrail"
 RAISED = "raised"
+GIVEN = "given"
 PERSON = "person"
 CONDITION = "condition"
 
