@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,7 +279,9 @@ def test_a_third_run_is_handed_both_conversations_once(life: Start) -> None:
 
     one.ended(run_id="third", more={"continues": "job"})
     third = handoff("third", store=one.store)
-    assert third.messages[: len(second.messages)] == second.messages
+    for before, now in zip(second.messages, third.messages, strict=False):
+        settled = "equal call below settled it" in str(now["content"])
+        assert now == before or (settled and before["tool_call_id"] == now["tool_call_id"])
     assert third.uncertain == (), "an equal call settled it"
     assert [m["content"] for m in third.messages].count("value as recorded") == 1
     assert "# Handoff" not in "".join(str(message["content"]) for message in third.messages)
@@ -289,7 +290,7 @@ def test_a_third_run_is_handed_both_conversations_once(life: Start) -> None:
     assert len(first) < 24_000
 
 
-def test_a_handoff_may_be_given_and_be_short(life: Start, tmp_path: Path) -> None:
+def test_a_handoff_may_be_given_and_be_short(life: Start) -> None:
     """What a caller cut is what the tasks are given."""
     one, _ = begun(life)
     leave(one)
@@ -300,7 +301,7 @@ def test_a_handoff_may_be_given_and_be_short(life: Start, tmp_path: Path) -> Non
     one.ended()
 
     kept = load("job", store=one.store)["handed"]
-    assert len(kept["text"]) <= 24_000
+    assert len(kept["text"]) <= 2_000
     assert kept["text"].startswith(TITLE)
 
 

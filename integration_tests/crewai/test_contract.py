@@ -37,8 +37,10 @@ from crewai.tools import BaseTool, tool
 from crewai.tools.structured_tool import CrewStructuredTool
 from crewai.utilities.agent_utils import extract_tool_call_info
 from crewai.utilities.evaluators.crew_evaluator_handler import CrewEvaluator
+from crewai.utilities.formatter import aggregate_raw_outputs_from_task_outputs
 from crewai.utilities.guardrail import GuardrailResult
 
+from caravanserai.crewai._sdk import contexts
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
 
 # CrewAI reads its own deprecated fields.
@@ -319,6 +321,18 @@ def test_kickoff_async_is_a_kickoff_in_a_thread(
     started = spy(monkeypatch, Crew, "kickoff")
     _start(crew_of(llm_of(server)), "kickoff_async")
     assert len(started) == 1
+
+
+def test_where_tasks_and_agents_are_given_their_context() -> None:
+    """`crewai.task`, `crewai.agent.core`, `crewai.utilities.formatter`: its place, and its form."""
+    for name in ("execute_sync", "execute_async", "aexecute_sync"):
+        assert list(inspect.signature(getattr(Task, name)).parameters)[2] == "context", name
+    for cls in (BaseAgent, Agent):
+        for name in ("execute_task", "aexecute_task"):
+            given = list(inspect.signature(getattr(cls, name)).parameters)
+            assert given[1:3] == ["task", "context"], (cls, name)
+    made = [TaskOutput(description="d", agent="a", raw=raw) for raw in "xy"]
+    assert aggregate_raw_outputs_from_task_outputs(made) == contexts("x", "y")
 
 
 @pytest.mark.parametrize("way", ["kickoff_for_each", "kickoff_for_each_async"])

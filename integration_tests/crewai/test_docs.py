@@ -28,6 +28,7 @@ SNIPPETS = [
 RUN = "integration_tests.crewai.snippets:run"
 MAY, JUNE = "May was warm.", "June was dry."
 SCRIPT: list[Any] = [
+    {"if_said": "Bees eat nectar and pollen.", "say": "A page about bees and nectar."},
     {"if_said": "Research bees.", "say": "Bees fly."},
     {"if_said": "Write about bees.", "say": "A page about bees."},
     {"if_said": "Sum may up.", "say": MAY},
@@ -58,6 +59,14 @@ def preloaded() -> Iterator[Preloaded]:
                 ),
                 ("letter-3 waits\nDear Ines.\n", {"letter-3": 'The result is "Dear Ines."'}),
                 ("A report of 1 fact.\n", {"report-7": 'The result is "A report of 1 fact."'}),
+                (
+                    "A page about bees and nectar.\n",
+                    {"page-bees": 'The result is "A page about bees and nectar."'},
+                ),
+                (
+                    "Know wasps. 1 message.\n",
+                    {"page-7": 'The result is "Know wasps. 1 message."'},
+                ),
             ],
             strict=True,
         )
