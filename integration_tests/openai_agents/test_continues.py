@@ -31,12 +31,14 @@ from caravanserai import (
     prune,
 )
 from caravanserai.openai_agents import Runner, WaypointSession
+from caravanserai.openai_agents._kept_session import KeptSession
 from caravanserai_core.transcript import Message
 from integration_tests.api.helpers import forget_everything
 from integration_tests.openai_agents import apps
 from integration_tests.openai_agents.jobs import TASK, talk
 from integration_tests.openai_agents.life import RUN, Life, comparable
 from integration_tests.openai_agents.scripted import ScriptedOpenAI
+from integration_tests.openai_agents.talking import call, model, output, reasoning, user
 
 Start = Callable[..., Life]
 OFF = RunConfig(tracing_disabled=True)
@@ -459,6 +461,40 @@ def test_a_session_that_has_it_already_does_not_get_it_again() -> None:
             *("First.", "# Handoff", "Second.", "# Handoff", "Third.")
         ]
         assert server.errors == []
+
+
+class Noted:
+    """What a run remembers of its session."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+
+    def recorded(self, key: str) -> Any | None:
+        return self.data.get(key)
+
+    async def record(self, key: str, data: Any, *, durable: bool = True) -> None:
+        self.data[key] = data
+
+
+def test_what_a_session_had_already_is_known_to_the_next_start() -> None:
+    """It read the session, and was killed before it added to it. Reasoning stands in between."""
+    session: Any = SQLiteSession("talk")
+    held = [user("First."), reasoning("r"), call("c"), output("c"), model("Seen.")]
+    seed = [user("First."), call("d"), output("d"), model("Seen."), user("The brief.")]
+
+    async def work() -> Any:
+        await session.add_items([user("Older."), *held])
+        log = Noted()
+        read = [await KeptSession(session, log, seed=seed).get_items() for _ in range(2)]
+        kept = KeptSession(session, log, seed=seed)
+        await kept.get_items()
+        await kept.add_items([*seed, user("Go on.")])
+        return read, await session.get_items()
+
+    read, items = asyncio.run(work())
+
+    assert read == [[user("Older.")], [user("Older.")]]
+    assert items == [user("Older."), *held, user("The brief."), user("Go on.")]
 
 
 def ask(server: ScriptedOpenAI, session: Any, text: str) -> Any:
