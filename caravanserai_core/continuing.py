@@ -26,11 +26,11 @@ from caravanserai_core.stepping import Step, bare, same
 from caravanserai_core.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.journal import Journal
-    from caravanserai_core.transcript import ToolCall
+    from caravanserai_core.transcript import Message, ToolCall
 
     Continues = str | Handoff | None
 
@@ -234,11 +234,10 @@ class Inherited:
         if self._replay and handed is None:
             raise UsageError("replay= goes with continues=: there is nothing to replay from")
         self._given: dict[tuple[str, str], str] = {}
-        for result in handed.results if handed is not None else ():
-            arguments = result.arguments
-            name_ = bare(result.name)
-            if name_ in self._replay and isinstance(arguments, dict) and not result.failed:
-                self._given[(name_, same(arguments))] = result.text
+        for call, result in _ended(handed) if handed is not None else ():
+            name_ = bare(call.name)
+            if name_ in self._replay and isinstance(call.arguments, dict) and not result.failed:
+                self._given[(name_, same(call.arguments))] = result.text
         self._open: dict[tuple[str, str], int] = {}
         for call in handed.uncertain if handed is not None else ():
             name = (bare(call.name), same(_arguments(call)))
@@ -324,3 +323,12 @@ def _taken(journal: Journal, name: tuple[str, str], tool: str, digest: str) -> S
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
     return call.arguments if isinstance(call.arguments, dict) else {}
+
+
+def _ended(handed: Handoff) -> Iterator[tuple[ToolCall, Message]]:
+    """Yield the calls that have a result, with the whole of it."""
+    messages = handed.transcript.messages
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id in calls:
+            yield calls[message.tool_call_id], message

@@ -34,7 +34,7 @@ from caravanserai import (
 )
 from caravanserai_core.continuing import ENTRY, Inherited, begin
 from caravanserai_core.copying import copy_runs
-from caravanserai_core.handed import Handoff, Result
+from caravanserai_core.handed import Handoff
 from caravanserai_core.journal import Journal, journal_for
 from caravanserai_core.listing import runs
 from caravanserai_core.stepping import Step
@@ -338,10 +338,22 @@ def test_recorded_results_are_given_again_by_name(tmp_path: Path) -> None:
     assert "was not run: its result is the one that run `first` recorded" in note
 
 
-def test_a_failed_result_is_not_given_again() -> None:
+def test_a_failed_result_is_not_given_again_and_a_long_one_is_given_whole() -> None:
+    long = "x" * 50_000
+    calls = (ToolCall("a", "look", {}), ToolCall("b", "look", {"at": 1}))
     fields = handed_fields()
-    fields["results"] = (Result("look", {}, "no such thing", failed=True),)
-    assert Inherited(Handoff(**fields), ["look"]).recorded("look", {}) is None
+    fields["transcript"] = Transcript(
+        (
+            Message("assistant", "", calls),
+            Message("tool", "no such thing", (), "a", "look", failed=True),
+            Message("tool", long, (), "b", "look"),
+        )
+    )
+
+    inherited = Inherited(Handoff(**fields), ["look"])
+
+    assert inherited.recorded("look", {}) is None
+    assert inherited.recorded("look", {"at": 1}) == long
 
 
 def handed_fields() -> dict[str, Any]:
