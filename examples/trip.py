@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TASK = "Find out what train and bus from Oslo to Bergen cost, and book a seat on the cheaper one."
-GO_ON = "Go on with it, until a seat is booked."
+GO_ON = "Go on with it to the end."
 OUTSIDE = Path("outside.txt")  # the outside world: a line for each thing that was really done
 FARES = {"train": 62, "bus": 45}
 REAL = "--real" in sys.argv
@@ -75,7 +75,7 @@ def next_step(told):
     if not all(f"costs {price} EUR" in told for price in FARES.values()):
         way = next(way for way, price in FARES.items() if f"costs {price} EUR" not in told)
         return ["fare", {"way": way}]
-    return None if "is booked" in told else ["book", {"way": "bus"}]
+    return None if "seat on the bus is booked" in told else ["book", {"way": "bus"}]
 
 
 def agent(asked):

@@ -37,7 +37,7 @@ def refund(run_id, state):
     if ask(f"Pay {amount} EUR back for order B4?", options=["yes", "no"]) != "yes":
         return "not paid back"
     result = once("pay back", pay_back, "B4", amount)
-    checkpoint(run_id, {"result": result}, f"Order B4: {result}.")
+    checkpoint(run_id, {**state, "result": result}, f"Order B4: {result}.")
     return result
 
 
