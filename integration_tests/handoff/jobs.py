@@ -56,7 +56,7 @@ def charge_once(account: int) -> str:
     """Charge an account: a line outside of the store."""
     with Path("outside.txt").open("a") as outside:
         outside.write(f"charge {account}\n")
-    return f"account {account} was charged"
+    return f"account {account} was charged{os.environ.get('HOSTILE', '')}"
 
 
 def run(framework: str, servers: dict[str, str], options: dict[str, Any]) -> int:
@@ -65,11 +65,12 @@ def run(framework: str, servers: dict[str, str], options: dict[str, Any]) -> int
     Args:
         framework: of this program.
         servers: the URLs of the scripted models, `openai` and `anthropic`.
-        options: `run_id`; `continues`, the run that it goes on from; `environment` of Claude's CLI.
+        options: `run_id`; `continues`, the run that it goes on from; `environment` of Claude's CLI;
+            `hostile`, what stands behind each result of the tool.
     """
     os.setpgid(0, 0)  # so that it dies with all that it has started
     Path("pid.txt").write_text(str(os.getpid()))
-    os.environ |= offline.places_of(Path.cwd())
+    os.environ |= {**offline.places_of(Path.cwd()), "HOSTILE": options.get("hostile", "")}
     task = GO_ON if options.get("continues") else TASK
     said = _FRAMEWORKS[framework](servers, options, task)
     Path("result.json").write_text(json.dumps(said))
@@ -183,7 +184,7 @@ def _crewai(servers: dict[str, str], options: dict[str, Any], task: str) -> Any:
 
 
 def _claude_agent(servers: dict[str, str], options: dict[str, Any], task: str) -> Any:
-    claude_offline.enter(options["environment"])
+    claude_offline.enter({**options["environment"], "HOSTILE": os.environ["HOSTILE"]})
 
     @claude_tool("charge", "Charge an account.", {"account": int})
     async def charge(given: Any) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Relay:
         *,
         kill_at: int | None = None,
         continues: str | None = None,
+        hostile: str = "",
     ) -> Ended:
         """Start a program once.
 
@@ -67,13 +68,14 @@ class Relay:
             run_id: of its run.
             kill_at: it is killed when its model is asked with so many accounts charged.
             continues: the run that it goes on from.
+            hostile: what stands behind each result of its tool.
         """
         self._kill_at = kill_at
         self.bodies.clear()
         (self.folder / "result.json").unlink(missing_ok=True)
         (self.folder / "out.txt").touch()  # a child that is killed at once has not made it
         servers = {"openai": self._openai.url, "anthropic": self._anthropic.url}
-        options: dict[str, Any] = {"run_id": run_id, "continues": continues}
+        options: dict[str, Any] = {"run_id": run_id, "continues": continues, "hostile": hostile}
         options["environment"] = offline.environment(self.folder, self._anthropic.environment)
         ended = self.preloaded.run(
             f"{JOBS}:run", framework, servers, options, folder=self.folder, kill_after=PATIENCE
