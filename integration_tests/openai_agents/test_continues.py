@@ -25,6 +25,7 @@ from caravanserai import (
     UsageError,
     WaitingForPerson,
     answer,
+    fork,
     handoff,
     load,
     open_run,
@@ -336,7 +337,7 @@ def test_the_line_may_leave_it_out_and_may_not_change_it() -> None:
         assert len(server.bodies) == count + 2
 
 
-def test_again_begins_from_the_same_also_when_it_was_pruned() -> None:
+def test_again_begins_from_the_same_also_in_a_fork_and_when_it_was_pruned() -> None:
     source()
     with ScriptedOpenAI(SEND) as server:
         start(server, "next", [], continues="before")
@@ -346,10 +347,13 @@ def test_again_begins_from_the_same_also_when_it_was_pruned() -> None:
         start(server, "next", [], continues="before", again=True)
         assert asked(server, 2) == first
         prune("next", keep=1)
+        fork("next", new_run_id="forked")
         forget_everything()
-        start(server, "next", [], again=True, given="Once more.")
-        assert asked(server, 4)[:-1] == first[:-1]
-        assert asked(server, 4)[-1]["content"] == "Once more."
+        for number, run_id in ((4, "next"), (6, "forked")):
+            line = {"continues": "before", "replay": ["lookup_order"], "again": True}
+            start(server, run_id, [], "Once more.", **line)
+            assert asked(server, number)[:-1] == first[:-1]
+            assert asked(server, number)[-1]["content"] == "Once more."
 
 
 def test_what_does_not_go_with_it_is_refused_and_nothing_is_written() -> None:

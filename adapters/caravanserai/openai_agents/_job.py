@@ -185,10 +185,7 @@ class Job:
             SchemaMismatch: the agents given cannot take its state up.
         """
         self._warn_of_policies()
-        handoff, replay = self.run.handoff, self._options.replay
-        # A prune takes away what the run was handed; there is nothing left to be replayed then.
-        gone = handoff is None and self._options.continues is not None
-        self.inherited = Inherited(handoff, () if gone else replay)
+        self.inherited = Inherited(self.run.handoff, self._options.replay)
         before = None if self._options.again else self._known()
         handed = self._given if isinstance(self._given, RunState) else None
         of = getattr(handed, _OF, self._run_id)
@@ -251,12 +248,8 @@ class Job:
         return state
 
     def _first(self, handed: RunState[Any] | None) -> None:
-        known = self.run.state
         if self.run.handoff is not None:
             self._seed = _seed.seed_of(self.run.handoff)
-        elif isinstance(known, dict):
-            self._seed = known.get(_seed.SEED)
-        if self._seed is not None:
             check_continues(self._passed, self._given)
         if self.run.waypoint or self.run.handoff is None:
             self.run.afresh()  # but what a new run was handed counts
