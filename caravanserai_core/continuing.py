@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Continues = str | Handoff | None
 
-__all__ = ["ENTRY", "Inherited", "begin", "handed_to"]
+__all__ = ["ENTRY", "Inherited", "afresh", "begin", "handed_to"]
 
 _log = logging.getLogger("caravanserai")
 
@@ -147,7 +147,7 @@ def _story(handed: Handoff) -> str:
 def handed_to(journal: Journal, continues: Continues = None) -> Handoff | None:
     """Return what a run was handed, as its journal has it; None: nothing.
 
-    What open steps come along is written as well, where a crash came in between.
+    Steps that come along are written as well, where a crash came in between.
 
     Raises:
         InputChanged: `continues` is given, and the run was begun without it or with another one.
@@ -155,13 +155,25 @@ def handed_to(journal: Journal, continues: Continues = None) -> Handoff | None:
     found: Handoff | None = journal.turns.do(lambda: _read(journal))
     if continues is not None:
         _check(journal, continues, handed_origin(journal.origin))
-    if found is not None and not journal.turns.do(journal.number):
+    if found is not None:
         journal.turns.do(lambda: _carry(journal, found))
     return found
 
 
+def afresh(journal: Journal) -> None:
+    """Begin a fresh pass of a run, in which what it was handed counts. Runs in its turn."""
+    effects.afresh(journal)
+    handed = _recorded(journal)
+    if handed is not None:
+        _carry(journal, handed)
+
+
 def _read(journal: Journal) -> Handoff | None:
-    if journal.look() is None or handed_origin(journal.origin) is None:
+    return None if journal.look() is None else _recorded(journal)
+
+
+def _recorded(journal: Journal) -> Handoff | None:
+    if handed_origin(journal.origin) is None:
         return None
     for record in survey.records(journal.store, journal.run_id, bodies=True):
         if record.kind == "entry" and record.head.get("name") == ENTRY:

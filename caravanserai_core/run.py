@@ -172,6 +172,18 @@ class Run(Doing):
 
         return self._journal.turns.do(read)  # type: ignore[no-any-return]
 
+    def afresh(self) -> None:
+        """Begin a fresh pass: steps and answers recorded before it do not count any more.
+
+        What the run was handed by another one counts in each pass.
+        """
+        if self.handoff is None:
+            super().afresh()
+            return
+        from caravanserai_core import continuing
+
+        self._journal.turns.do(lambda: continuing.afresh(self._journal))
+
     # -------------------------------------------------------------- the lease
 
     def owning(self) -> Ownership:

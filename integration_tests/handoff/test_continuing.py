@@ -21,6 +21,7 @@ from caravanserai import (
     UsageError,
     WaitingForPerson,
     WaypointNotFound,
+    again,
     answer,
     clean,
     current_run,
@@ -447,6 +448,17 @@ def test_resumable_functions_go_on_from_another_run(store: Path) -> None:
     assert work("second") == wanted
     assert asyncio.run(awork("third")) == wanted
     assert done == [1, 2, 3, 3]
+
+
+def test_a_fresh_pass_is_handed_the_same(store: Path) -> None:
+    @resumable(store=store, continues="first")
+    def work(run_id: str, state: dict[str, Any] | None = None) -> list[str]:
+        return [once("charge", charge, n, key=n) for n in (1, 2, 3)]
+
+    work("second")
+    again(work)("second")
+
+    assert done == [1, 2, 3, 3]  # its own step is done anew; those of the other run are done
 
 
 def test_two_processes_begin_it_once(store: Path) -> None:

@@ -19,7 +19,7 @@ from caravanserai.langgraph._people import People
 from caravanserai.langgraph._sharing import Lists, kept_value, share_sends
 from caravanserai.langgraph._stored import Loaded, StoredThread
 from caravanserai_core import reading
-from caravanserai_core.effects import afresh
+from caravanserai_core.continuing import afresh
 from caravanserai_core.errors import Conflict, SecretFound, UnserialisableState
 from caravanserai_core.notes import Note
 from caravanserai_core.pending import from_json
