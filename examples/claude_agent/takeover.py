@@ -44,7 +44,7 @@ async def main():
         run_id=f"{source}-claude",
         continues=source,
         options=options,
-        on_uncertain={"fare": "rerun"},  # harmless; of a booking a person is asked
+        on_uncertain={"mcp__trip__fare": "rerun"},  # harmless; of a booking a person is asked
     ):
         if isinstance(message, ResultMessage):
             print(message.result)
