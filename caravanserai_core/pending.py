@@ -42,6 +42,7 @@ class Begun(NamedTuple):
         why: for the last one, what was in the way.
         early: it began before the newest waypoint.
         of: its key as people read it, else its arguments; or "".
+        carried: the run that it began in, where this one goes on from that; or "".
     """
 
     label: str
@@ -55,6 +56,7 @@ class Begun(NamedTuple):
     why: str = ""
     early: bool = False
     of: str = ""
+    carried: str = ""
 
     @property
     def called(self) -> str:
@@ -197,6 +199,7 @@ def begun(head: Head) -> Begun:
         _text(head.get("host")),
         _text(head.get("token")),
         of=_text(head.get("of")),
+        carried=_text(head.get("carried")),
     )
 
 
@@ -266,6 +269,9 @@ def lead(pending: Pending) -> str:
     if not pending.questions:
         if not lost:
             return ""
+        if all(effect.carried for effect in lost):
+            run = code(one_line(lost[0].carried, 100))
+            return f"**Not certain since run {run}:** {_names(lost)} began and never reported back."
         return f"**Picked up after a crash.** {_names(lost)} began and never reported back."
     only, *others = pending.questions
     if others:

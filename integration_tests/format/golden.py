@@ -230,6 +230,27 @@ def make_chat(folder: Path) -> None:
     run.write_notes()
 
 
+HANDED = "handed"
+"""A run that goes on from one of another program, of which a call may have happened."""
+
+
+def make_handed(folder: Path) -> None:
+    """Write it, and the run that it goes on from."""
+    call = {"id": "c1", "function": {"name": "pay", "arguments": '{"eur": 40}'}}
+    messages = [
+        {"role": "user", "content": "Pay for order A17."},
+        {"role": "assistant", "content": "I pay.", "tool_calls": [call]},
+    ]
+    with open_run("before", store=folder, goal="Pay once.") as run:
+        run.once("look up", look_up, "A17")
+        run.checkpoint({"messages": messages}, Note("Asked to pay.", next="Pay."))
+        with contextlib.suppress(WaitingForPerson):
+            run.ask("Pay?", options=["yes", "no"])
+    with open_run(HANDED, store=folder, continues="before") as run:
+        run.once("look up", look_up, "A17")
+        run.checkpoint({"n": 1}, "looked again")
+
+
 def folder_of(name: str) -> Path:
     """Return where a run lies as it is written now."""
     return LATER if (LATER / name).exists() else FOLDER
@@ -267,6 +288,7 @@ def make(folder: Path) -> None:
     make_kept(folder)
     make_chat(folder)
     make_asked(folder)
+    make_handed(folder)
     for patch in machine:
         patch.stop()
     for file in (*folder.glob("*/lock"), *folder.glob("*/lease")):
@@ -280,5 +302,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made_in:
         made = Path(made_in, "store")
         make(made)
-        for run_id in ("growing", "noted", REMOVED, CHAT, ASKED):
+        for run_id in ("growing", "noted", REMOVED, CHAT, ASKED, HANDED):
             shutil.copytree(made / run_id, LATER / run_id, symlinks=True)
