@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,22 @@ from integration_tests.support import require
 
 require("crewai")
 
-from caravanserai import answer, handoff, load, open_run
+from integration_tests.crewai import offline  # noqa: F401 - in front of CrewAI
+
+# isort: split
+from crewai import Agent, Crew, Task
+from crewai.llms.base_llm import BaseLLM
+from crewai.tools import tool
+
+from caravanserai import WaitingForPerson, answer, handoff, load, open_run
 from caravanserai.crewai import waypoints
 from caravanserai_core.errors import UsageError
 from integration_tests.crewai import scripts
 from integration_tests.crewai.life import Life
 from integration_tests.openai_agents.scripted import by_rules
+
+# CrewAI reads its own deprecated fields.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crewai")
 
 Start = Callable[..., Life]
 
@@ -237,6 +248,68 @@ def test_a_recorded_result_is_given_again(life: Start) -> None:
     said = handoff("job", store=one.store).messages
     assert [m["content"] for m in said if m["role"] == "tool"][:2] == ["value as recorded"] * 2
     assert "value as recorded" in (one.folder / ".caravanserai/job/waypoint-2.md").read_text()
+
+
+class Scripted(BaseLLM):
+    """A model in this process that calls two tools by the names that models know."""
+
+    def supports_function_calling(self) -> bool:
+        return True
+
+    def call(self, messages: Any, *_: Any, **__: Any) -> Any:
+        told = sum(message["role"] == "tool" for message in messages)
+        return "Done." if told == 2 else [named(("look_it_up", "pay_out")[told])]
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": '{"key": "a"}'}}
+
+
+def test_tools_are_known_by_the_names_that_models_know(tmp_path: Path) -> None:
+    """Those of CrewAI have spaces and capitals; a fresh pass asks again."""
+    ran: list[str] = []
+
+    @tool("Look It Up")
+    def look(key: str) -> str:
+        """Look."""
+        ran.append("look")
+        return "own"
+
+    @tool("Pay Out")
+    def pay(key: str) -> str:
+        """Pay."""
+        ran.append("pay")
+        return "paid"
+
+    def start(**more: Any) -> Any:
+        tools, llm = [look, pay], Scripted(model="scripted")
+        agent = Agent(role="W", goal="W", backstory="W", llm=llm, tools=tools)
+        task = Task(description="Do it.", expected_output="It", agent=agent)
+        policies: Any = {"Pay Out": "ask"}
+        options: Any = {"continues": "before", "replay": ["Look It Up"], "store": tmp_path, **more}
+        kept = waypoints("job", on_uncertain=policies, **options)
+        return Crew(agents=[agent], tasks=[task], task_callback=kept).kickoff()
+
+    calls = [named("look_it_up"), named("pay_out")]
+    said = [
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "look_it_up", "content": "as recorded"},
+    ]
+    with open_run("before", store=tmp_path) as run:
+        run.checkpoint({"messages": said}, "Killed.")
+
+    for _ in range(2):
+        with pytest.raises(WaitingForPerson):
+            start()
+    answer("job", "happened", result="paid", store=tmp_path)
+    assert start().raw == "Done."
+    assert ran == []
+    messages = handoff("job", store=tmp_path).messages
+    assert [m["content"] for m in messages if m["role"] == "tool"][-2:] == ["as recorded", "paid"]
+
+    with pytest.raises(WaitingForPerson):
+        start(again=True)
+    assert ran == []
 
 
 @pytest.mark.parametrize("policy", ["ask", "rerun"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import importlib
 import json
 import logging
 import os
 import uuid
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +28,10 @@ from pydantic import BaseModel, Field
 from caravanserai import current_run, once
 from caravanserai.crewai import WaypointFlowPersistence
 from integration_tests.crewai.apps import lookup, write_down
+
+with suppress(ImportError):
+    # Each flow has a memory, which imports this: better once here than in each process.
+    importlib.import_module("lance_namespace")
 
 RUN = "flow-1"
 KEPT = WaypointFlowPersistence()

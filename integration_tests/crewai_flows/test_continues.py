@@ -47,7 +47,7 @@ def kickoffs(preloaded: Preloaded, tmp_path: Path) -> Kickoffs:
     return made
 
 
-@pytest.mark.parametrize("place", [None, "begin", "begin write_down draft", "end"])
+@pytest.mark.parametrize("place", [None, "begin", "begin write_down draft"])
 def test_a_flow_goes_on_from_another_run(kickoffs: Kickoffs, place: str | None) -> None:
     """Its methods have the handoff, a tool the recorded result; killed anywhere, the same."""
     if place is not None:
