@@ -24,6 +24,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from caravanserai import checkpoint, langchain, load
 from caravanserai.langchain._messages import TABLES
+from caravanserai.langchain.transcript import messages_of
 from caravanserai_core import codec
 from caravanserai_core.errors import SchemaMismatch, UnknownType, UnserialisableState
 from integration_tests.langchain.messages import CHAT, OTHERS, messages, same, texts, values
@@ -271,3 +272,17 @@ def test_a_broken_import_inside_of_langchain_is_not_called_missing() -> None:
 def test_lone_surrogates_in_a_long_chat_come_back(text: str) -> None:
     chat = [*CHAT * 20, HumanMessage.model_construct(content=text + "\ud800")]
     assert same(roundtrip(chat), chat)
+
+
+def test_the_text_of_a_message_is_kept_by_itself() -> None:
+    """It is a str of a class of LangChain's own."""
+    langchain.register()
+    text = AIMessage("Seven degrees.").text
+    encoded = codec.encode({"answer": text, "said": [text]})
+
+    found = codec.decode(encoded.data, encoded.tagged)
+
+    assert found == {"answer": "Seven degrees.", "said": ["Seven degrees."]}
+    assert type(found["answer"]) is type(text)
+    told = codec.encode({"messages": [("user", text)]})
+    assert messages_of(orjson.loads(told.data)).messages[0].text == "Seven degrees."

@@ -28,6 +28,7 @@ from langchain_core.messages import (
     ToolMessage,
     ToolMessageChunk,
 )
+from langchain_core.messages.base import TextAccessor
 from langchain_core.prompt_values import (
     ChatPromptValue,
     ChatPromptValueConcrete,
@@ -93,7 +94,15 @@ def register() -> None:
             return
         for cls, table in TABLES.items():
             codec.register_model(_any(cls), tag=f"langchain.{cls.__name__}", defaults=table)
+        # The `text` of a message, which is easily kept by itself: a str that is also called.
+        codec.register_codec(
+            TextAccessor, name="langchain.Text", encode=str.__str__, decode=_text_accessor
+        )
         _registered = True
+
+
+def _text_accessor(text: object) -> TextAccessor:
+    return TextAccessor(str(text))
 
 
 def _any(cls: Any) -> Any:

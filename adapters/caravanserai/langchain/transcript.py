@@ -21,6 +21,7 @@ HANDED: Final = {"caravanserai": "handoff"}
 """`additional_kwargs` of the message with the rest of a handoff; models are not sent it."""
 
 _TAG: Final = "$langchain."
+_TEXT: Final = "langchain.Text"
 
 _ROLES: Final[dict[str, Role]] = {
     "human": "user",
@@ -138,7 +139,9 @@ def fields_of(item: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _text(node: Any) -> str:
-    """A text, also one that JSON cannot hold; "" for anything else."""
+    """A text, also one that JSON cannot hold, or that was a message's; "" for anything else."""
+    if type(node) is dict and list(node) == ["$object"] and type(node["$object"]) is dict:
+        node = node["$object"].get("value") if node["$object"].get("type") == _TEXT else None
     if type(node) is dict and list(node) == ["$str"]:
         node = codec.decode_tree(copy.deepcopy(node))
     return node if type(node) is str else ""
