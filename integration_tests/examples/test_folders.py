@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,27 +84,9 @@ def run(folder: Path, program: str, *words: str, code: int = 0) -> list[str]:
     return start(folder, "python", f"examples/{program}", *words, code=code)
 
 
-_forking: list[Preloaded] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ended() -> Iterator[None]:
-    yield
-    while _forking:
-        _forking.pop().__exit__()
-
-
-def later(folder: Path, program: str, *words: str, code: int = 0) -> list[str]:
-    """Do what `run` does; CrewAI, which takes seconds to be imported, is there already.
-
-    Its first start is one of `run`.
-    """
-    if not program.startswith("crewai/"):
-        return run(folder, program, *words, code=code)
-    if not _forking:
-        process = Preloaded("integration_tests.crewai.warmed", __name__)
-        _forking.append(process.__enter__())
-    ended = _forking[0].run(f"{__name__}:as_main", program, *words, folder=folder)
+def forked(process: Preloaded, folder: Path, program: str, *words: str, code: int = 0) -> list[str]:
+    """Do what `run` does, in a process in which CrewAI, which takes seconds, is imported."""
+    ended = process.run(f"{__name__}:as_main", program, *words, folder=folder)
     assert ended.code == code, ended.out + (folder / "err.txt").read_text(encoding="utf-8")
     return ended.out.splitlines()
 
@@ -181,7 +162,6 @@ def test_plain_iterate(tmp_path: Path) -> None:
         ("plain/loop.py", "trip-plain"),
         ("langgraph/job.py", "trip-langgraph"),
         ("openai_agents/killed.py", "trip-openai"),
-        ("crewai/crew.py", "trip-crewai"),
         ("claude_agent/query.py", "trip-claude"),
     ],
 )
@@ -194,25 +174,43 @@ def test_killed_in_a_tool_it_goes_on_or_plain_python_takes_over(
     here.mkdir()
     killed(here, program)
     shutil.copytree(here, there)
-
-    assert later(here, program) == [*REST, ANSWER]
+    assert run(here, program) == [*REST, ANSWER]
     assert outside(here) == ALL
-
-    taken = run(there, "plain/takeover.py", run_id)
-    assert taken[0].startswith(f"goes on from {run_id}@")
-    assert taken[1:] == [*REST, ANSWER]
-    assert outside(there) == ALL
-    assert f"goes on from run `{run_id}`" in handed(there, f"{run_id}-plain")
+    plain_takes_over(there, run_id)
     if program == "plain/loop.py":
         assert run(here, program) == [ANSWER], "finished, it gives what it came to"
 
 
-def test_crewai_flow(tmp_path: Path) -> None:
-    """The method that ended does not run again."""
+def plain_takes_over(folder: Path, run_id: str) -> None:
+    printed = run(folder, "plain/takeover.py", run_id)
+    assert printed[0].startswith(f"goes on from {run_id}@")
+    assert printed[1:] == [*REST, ANSWER]
+    assert outside(folder) == ALL
+    assert f"goes on from run `{run_id}`" in handed(folder, f"{run_id}-plain")
+
+
+def test_crewai(tmp_path: Path) -> None:
+    """The same for a crew and a flow; and a crew goes on with what plain Python began.
+
+    One test, since each process that imports CrewAI takes seconds to begin.
+    """
     needs("crewai")
-    assert later(tmp_path, "crewai/flow.py", code=-signal.SIGKILL) == KILLED
-    assert later(tmp_path, "crewai/flow.py")[-3:] == [*REST, "a seat on the bus is booked"]
-    assert outside(tmp_path) == ALL
+    here, there, flow, taken = (tmp_path / name for name in ("here", "there", "flow", "taken"))
+    for folder in (here, flow, taken):
+        folder.mkdir()
+    killed(here, "crewai/crew.py")
+    shutil.copytree(here, there)
+    plain_takes_over(there, "trip-crewai")
+    killed(taken, "plain/loop.py")
+
+    with Preloaded("integration_tests.crewai.warmed", __name__) as process:
+        assert forked(process, here, "crewai/crew.py") == [*REST, ANSWER]
+        assert forked(process, taken, "crewai/takeover.py", "trip-plain") == [*REST, ANSWER]
+        assert forked(process, flow, "crewai/flow.py", code=-signal.SIGKILL) == KILLED
+        printed = forked(process, flow, "crewai/flow.py")
+        assert printed[-3:] == [*REST, "a seat on the bus is booked"]
+    assert [outside(folder) for folder in (here, taken, flow)] == [ALL] * 3
+    assert "goes on from run `trip-plain`" in handed(taken, "trip-plain-crewai")
 
 
 def test_claude_agent_approval(tmp_path: Path) -> None:
@@ -235,7 +233,6 @@ def test_claude_agent_approval(tmp_path: Path) -> None:
     [
         ("langgraph", "langgraph"),
         ("langchain", "langchain"),
-        ("crewai", "crewai"),
         ("claude_agent", "claude"),
     ],
 )
@@ -243,7 +240,7 @@ def test_it_takes_over_what_plain_python_began(tmp_path: Path, folder: str, name
     """What is known is not looked up again; what was cut off is; one seat is booked."""
     needs(folder)
     killed(tmp_path, "plain/loop.py")
-    assert later(tmp_path, f"{folder}/takeover.py", "trip-plain") == [*REST, ANSWER]
+    assert run(tmp_path, f"{folder}/takeover.py", "trip-plain") == [*REST, ANSWER]
     assert outside(tmp_path) == ALL
     assert "goes on from run `trip-plain`" in handed(tmp_path, f"trip-plain-{name}")
 
