@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Continues = str | Handoff | None
 
-__all__ = ["ENTRY", "Inherited", "afresh", "begin", "handed_to"]
+__all__ = ["ENTRY", "Inherited", "afresh", "begin", "handed_to", "recorded"]
 
 _log = logging.getLogger("caravanserai")
 
@@ -163,16 +163,17 @@ def handed_to(journal: Journal, continues: Continues = None) -> Handoff | None:
 def afresh(journal: Journal) -> None:
     """Begin a fresh pass of a run, in which what it was handed counts. Runs in its turn."""
     effects.afresh(journal)
-    handed = _recorded(journal)
+    handed = recorded(journal)
     if handed is not None:
         _carry(journal, handed)
 
 
 def _read(journal: Journal) -> Handoff | None:
-    return None if journal.look() is None else _recorded(journal)
+    return None if journal.look() is None else recorded(journal)
 
 
-def _recorded(journal: Journal) -> Handoff | None:
+def recorded(journal: Journal) -> Handoff | None:
+    """Return what a run was handed, given its journal as it is known; in the run's turn."""
     if handed_origin(journal.origin) is None:
         return None
     for record in survey.records(journal.store, journal.run_id, bodies=True):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import TypeVarTuple
 
     from caravanserai_core.effects import OnUncertain
+    from caravanserai_core.handed import Handoff
     from caravanserai_core.journal import Journal
     from caravanserai_core.work import NoteLike
 
@@ -30,6 +31,18 @@ T = TypeVar("T")
 
 class Doing(Work):
     """What can be done in a run that is open; see `Run`."""
+
+    _handed: tuple[Handoff | None] | None = None
+
+    @property
+    def handoff(self) -> Handoff | None:
+        """What it was handed by the run that it goes on from, or None; see `continues=`."""
+        if self._handed is None:
+            from caravanserai_core import continuing  # few runs go on from another one
+
+            journal = self._journal
+            self._handed = (journal.turns.do(lambda: continuing.recorded(journal)),)
+        return self._handed[0]
 
     def once(
         self,

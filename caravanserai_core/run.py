@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from caravanserai_core.continuing import Continues
-    from caravanserai_core.handed import Handoff
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.journal import Journal
     from caravanserai_core.schema import Migrations, Schema
@@ -55,7 +54,6 @@ class Run(Doing):
         state: the state of its newest waypoint when it was opened, or None.
         waypoint: number of that waypoint, or 0.
         store: where it lives.
-        handoff: what it was handed by the run that it goes on from, or None.
     """
 
     def __init__(
@@ -72,7 +70,6 @@ class Run(Doing):
         self._state: Any = None
         self._asked = False
         self.waypoint = 0
-        self.handoff: Handoff | None = None
         self._must_exist = must_exist
         self._takeover = takeover
         self._owned: list[Ownership] = []
@@ -177,7 +174,7 @@ class Run(Doing):
 
         What the run was handed by another one counts in each pass.
         """
-        if self.handoff is None:
+        if handed_origin(self._journal.origin) is None:
             super().afresh()
             return
         from caravanserai_core import continuing
@@ -430,9 +427,9 @@ def open_run(
     if continues is not None:
         from caravanserai_core import continuing  # few runs go on from another one
 
-        run.handoff = continuing.begin(journal, continues)
+        run._handed = (continuing.begin(journal, continues),)
     elif handed_origin(journal.origin) is not None:
         from caravanserai_core import continuing
 
-        run.handoff = continuing.handed_to(journal)
+        run._handed = (continuing.handed_to(journal),)
     return run

@@ -35,6 +35,7 @@ from caravanserai import (
 )
 from caravanserai_core.continuing import ENTRY, Inherited, begin
 from caravanserai_core.copying import copy_runs
+from caravanserai_core.doing import Inside
 from caravanserai_core.handed import Handoff
 from caravanserai_core.journal import Journal, journal_for
 from caravanserai_core.listing import runs
@@ -484,3 +485,11 @@ def test_two_processes_begin_it_once(store: Path) -> None:
     journal.look()
     kinds = [r.head.get("name") for r in journal.entries() if r.kind == "entry"]
     assert kinds.count(ENTRY) == 1
+
+
+def test_a_step_of_a_framework_knows_what_its_run_was_handed(store: Path) -> None:
+    """`current_run()` is no `Run` inside of a node or a tool."""
+    with open_run("second", store=store, continues="first") as run:
+        inside = Inside(journal_for(open_store(store), "second"))
+        assert inside.handoff == run.handoff is not None
+    assert Inside(journal_for(open_store(store), "first")).handoff is None
