@@ -22,11 +22,11 @@ from caravanserai_core.ownership import refuse_busy
 from caravanserai_core.pending import called
 from caravanserai_core.questions import Changed
 from caravanserai_core.quoting import code, one_line
-from caravanserai_core.stepping import Step, bare, same
+from caravanserai_core.stepping import Step, bare, does_arguments, same
 from caravanserai_core.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.journal import Journal
@@ -67,7 +67,9 @@ def begin(journal: Journal, continues: Continues) -> Handoff | None:
             'continues= takes the run to go on from, "RUN" or "RUN@3", or what handoff() returned'
         )
     exists: bool = journal.turns.do(lambda: journal.look() is not None or journal.exists)
-    if not exists and continues is not None:
+    if exists and continues is not None:
+        _check(journal, continues, handed_origin(journal.origin))
+    elif continues is not None:
         given = _given(journal, continues)
         journal.turns.do(lambda: _write(journal, given))
     return handed_to(journal, continues)
@@ -137,9 +139,8 @@ def _story(handed: Handoff) -> str:
     story = f"This run goes on from run {code(one_line(handed.run_id, 100))}{made} at {at}"
     story = f"{story}: {told}" if told else f"{story}."
     done = [result.called for result in handed.results if not result.failed]
-    if not done or not handed.since:
+    if not done:
         return story
-    # What was done behind that waypoint stands in no note of it.
     more = [f"{len(done) - _DONE} before"] if len(done) > _DONE else []
     return f"{story} Done there: {listed([*more, *done[-_DONE:]])}."
 
@@ -186,17 +187,18 @@ def recorded(journal: Journal) -> Handoff | None:
 
 def _check(journal: Journal, continues: str | Handoff, origin: dict[str, Any] | None) -> None:
     if isinstance(continues, Handoff):
-        wanted, number = continues.run_id, continues.waypoint
+        wanted, at = continues.run_id, continues.waypoint
     else:
-        wanted, at = handing.named(journal.store, continues)
+        wanted, found = handing.named(journal.store, continues)
         # What was counted from the end then is not what it would be now.
-        number = at if at is not None and at >= 0 else (origin or {}).get("waypoint", 0)
-    if origin is not None and (origin["run_id"], origin["waypoint"]) == (wanted, number):
+        at = -1 if found is None else found
+    if origin is not None and origin["run_id"] == wanted and (at < 0 or at == origin["waypoint"]):
         return
     was = "on its own" if origin is None else f"from {origin['run_id']}@{origin['waypoint']}"
+    other = wanted if at < 0 else f"{wanted}@{at}"
     raise InputChanged(
         f"run {one_line(journal.run_id)} was begun {one_line(was)} and is now to go on from "
-        f"{one_line(wanted)}@{number}. Nothing was run. Use another run_id."
+        f"{one_line(other)}. Nothing was run. Use another run_id."
     )
 
 
@@ -256,6 +258,13 @@ class Inherited:
             name = (bare(call.name), same(_arguments(call)))
             self._open[name] = self._open.get(name, 0) + 1
 
+        # Steps of the program that may have happened: a tool of their name may do what they did.
+        self._begun = [
+            step["head"]
+            for step in (handed.steps if handed is not None else ())
+            if step["head"]["what"] == "started" and "same" not in step["head"]
+        ]
+
     def once(
         self,
         journal: Journal,
@@ -294,6 +303,25 @@ class Inherited:
             journal, step, lambda: effects.aonce(journal, other, call, policy), policy
         )
 
+    def arguments(self, label: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the arguments of an open call that a step of the program does, or none.
+
+        Args:
+            label: of the step.
+            args: what its function is given: the values of the call's arguments in their order, or
+                the arguments as one dict.
+        """
+        for call in self.handed.uncertain if self.handed is not None else ():
+            given = call.arguments
+            if bare(call.name) == label and isinstance(given, dict):
+                values = list(given.values())
+                if list(args) in (values, [given]) and same({"": list(args)}) in (
+                    same({"": values}),
+                    same({"": [given]}),
+                ):
+                    return given
+        return {}
+
     def recorded(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """Return the recorded result that is to be given again for a call, or None."""
         return self._given.get((bare(tool), same(arguments))) if self._given else None
@@ -302,23 +330,42 @@ class Inherited:
         self, journal: Journal, step: Step, arguments: Mapping[str, Any]
     ) -> tuple[tuple[Any] | None, Step, Step | None]:
         """Return (a result to give), the step, and the step taken over that it does, or None."""
-        if not self._given and not self._open:
+        if not self._given and not self._open and not self._begun:
             return None, step, None
         tool = bare(step.name[0])
         text = self.recorded(tool, arguments)
         if text is not None and self.handed is not None:
             why = {"replayed": self.handed.run_id}
             return (effects.give(journal, step, text, why),), step, None
-        if (tool, same(arguments)) not in self._open:
+        mine = {
+            (head["label"], head.get("key", ""))
+            for head in self._begun
+            if step.token and does_arguments(head, tool, arguments)
+        }
+        if not mine and (tool, same(arguments)) not in self._open:
             return None, step, None
-        other = journal.turns.do(lambda: _taken(journal, step.name, tool, same(arguments)))
+        other = journal.turns.do(lambda: _taken(journal, step.name, tool, same(arguments), mine))
         if other is None:
             return None, step, None
         return None, step._replace(takes=other.name), other
 
 
-def _taken(journal: Journal, name: tuple[str, str], tool: str, digest: str) -> Step | None:
-    """Return the open step that a call takes over, and no other call has; in the run's turn."""
+def _taken(
+    journal: Journal,
+    name: tuple[str, str],
+    tool: str,
+    digest: str,
+    mine: Collection[tuple[str, str]],
+) -> Step | None:
+    """Return the open step that a call takes over, and no other call has; in the run's turn.
+
+    Args:
+        journal: that of the run.
+        name: of the call's own step.
+        tool: what is called.
+        digest: of its arguments.
+        mine: names of steps of the program that are like the call.
+    """
     known = journal.ledger.effects
     owners = {
         tuple(effect.head["takes"]): owner
@@ -327,10 +374,11 @@ def _taken(journal: Journal, name: tuple[str, str], tool: str, digest: str) -> S
     }
     for other, effect in known.items():
         first = effect.records[0].head
-        if bare(other[0]) != tool or first.get("same") != digest or owners.get(other, name) != name:
+        like = bare(other[0]) == tool and first.get("same") == digest
+        if not (like or other in mine) or owners.get(other, name) != name:
             continue
         of, token = str(first.get("of", "")), str(first.get("token", ""))
-        return Step(other, "", of, token or called(tool, of), digest)
+        return Step(other, "", of, token or called(tool, of), digest if like else "")
     return None
 
 

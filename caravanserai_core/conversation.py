@@ -9,6 +9,7 @@ from caravanserai_core.errors import UsageError
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
+from caravanserai_core.origins import HANDED
 from caravanserai_core.quoting import one_line
 from caravanserai_core.transcript import GROUP, Since, Transcript, find
 
@@ -106,7 +107,16 @@ def read_from(
         given.append([codec.parse(r.member("data")) for r in before if _is_entry(r, name)])
     elif tree is None and not more:
         return Transcript(())
-    return told(*given, **more)
+    said = told(*given, **more)
+    if said.messages or adapter != PLAIN:
+        return said
+    # A program that keeps no messages, and goes on from a run that had some.
+    return next((_handed(record) for record in records if _is_entry(record, HANDED)), said)
+
+
+def _handed(record: Record) -> Transcript:
+    data: Any = codec.decode_tree(codec.displayed(codec.parse(record.member("data"))))
+    return Transcript.from_json(data["transcript"])
 
 
 def _first_of(records: Sequence[Record], at: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from caravanserai_core import effects, questions
 from caravanserai_core.errors import UsageError
+from caravanserai_core.origins import handed_origin
 from caravanserai_core.quoting import one_line
 from caravanserai_core.stepping import step_of
 from caravanserai_core.threads import in_thread, wait_for
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TypeVarTuple
 
+    from caravanserai_core.continuing import Inherited
     from caravanserai_core.effects import OnUncertain
     from caravanserai_core.handed import Handoff
     from caravanserai_core.journal import Journal
@@ -38,11 +40,26 @@ class Doing(Work):
     def handoff(self) -> Handoff | None:
         """What it was handed by the run that it goes on from, or None; see `continues=`."""
         if self._handed is None:
-            from caravanserai_core import continuing  # few runs go on from another one
-
-            journal = self._journal
-            self._handed = (journal.turns.do(lambda: continuing.recorded(journal)),)
+            self._handed = (self._recorded_handoff(),)
         return self._handed[0]
+
+    def _recorded_handoff(self) -> Handoff | None:
+        journal = self._journal
+        if handed_origin(journal.origin) is None:
+            return None
+        from caravanserai_core import continuing  # few runs go on from another one
+
+        found: Handoff | None = journal.turns.do(lambda: continuing.recorded(journal))
+        return found
+
+    @property
+    def _inherited(self) -> Inherited | None:
+        """What it took over, for its own steps; None where there is nothing."""
+        if self.handoff is None or not self.handoff.uncertain:
+            return None
+        from caravanserai_core.continuing import Inherited
+
+        return Inherited(self.handoff)
 
     def once(
         self,
@@ -57,6 +74,8 @@ class Doing(Work):
 
         It is written down that the step begins, then `fn(*args)` is called, then its result is
         written down; at each later start the recorded result is returned and `fn` is not called.
+        In a run that goes on from another one, a step with the name and the arguments of a tool's
+        call that may have happened there counts as that call.
         A step that raised is run again. A step that began and never reported back, because its
         process was killed, may have happened: `on_uncertain` says what then.
 
@@ -80,7 +99,11 @@ class Doing(Work):
             UnserialisableState: it ran, and its result cannot be kept: it counts as uncertain.
         """
         step = step_of(label, fn, args, key)
-        return effects.once(self._journal, step, lambda: fn(*args), on_uncertain)  # type: ignore[no-any-return]
+        inherited = self._inherited
+        if inherited is None:
+            return effects.once(self._journal, step, lambda: fn(*args), on_uncertain)  # type: ignore[no-any-return]
+        given = inherited.arguments(label, args)
+        return inherited.once(self._journal, step, given, lambda: fn(*args), on_uncertain)  # type: ignore[no-any-return]
 
     @overload
     async def aonce(
@@ -118,7 +141,11 @@ class Doing(Work):
         A task that is cancelled inside of `fn` leaves the step uncertain.
         """
         step = step_of(label, fn, args, key, awaits=True)
-        return await effects.aonce(self._journal, step, lambda: fn(*args), on_uncertain)
+        inherited = self._inherited
+        if inherited is None:
+            return await effects.aonce(self._journal, step, lambda: fn(*args), on_uncertain)
+        given = inherited.arguments(label, args)
+        return await inherited.aonce(self._journal, step, given, lambda: fn(*args), on_uncertain)
 
     def ask(
         self,

@@ -28,7 +28,7 @@ from caravanserai_core.pending import (
 from caravanserai_core.questions import digest_of
 from caravanserai_core.quoting import one_line, quoted
 from caravanserai_core.redact import beginning, redact, redact_fields
-from caravanserai_core.stepping import CALL, same, token_of
+from caravanserai_core.stepping import CALL, does_call, same, token_of
 from caravanserai_core.transcript import Transcript
 from caravanserai_core.words import arguments_text
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from caravanserai_core.homes import StoreLike
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
+    from caravanserai_core.transcript import ToolCall
 
 __all__ = ["handoff", "make", "named", "own_steps"]
 
@@ -136,7 +137,8 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
     said_ = conversation.read_from(store, run_id, records, number)
     transcript = _without_instructions(said_)
     steps = own_steps(until)
-    results = [*_steps_results(steps), *_results(transcript)]
+    calls = [call for message in transcript.messages for call in message.tool_calls]
+    results = [*_steps_results(steps, calls), *_results(transcript)]
     return Handoff(
         run_id,
         point.waypoint if point is not None else (number or _newest(store, run_id)),
@@ -300,7 +302,10 @@ def _steps_of(
             named_ = {"label": label, "attempt": last.get("attempt", 1), "what": "uncertain"}
             yield _step({**named_, **({"key": key} if key else {})}, last["time"])
     begun = [r.head for r in _effects(records) if r.head.get("what") == "started"]
+    mine = [found[0].head for found in own.values() if found[0].head.get("what") == "started"]
     for number, call in enumerate(transcript.uncertain, 1):
+        if any(does_call(head, call) for head in mine):
+            continue  # it comes along as the program's own step
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         of = arguments_text(arguments, CALL)
         like = [head for head in begun if head.get("tool") and head.get("label") == call.name]
@@ -324,11 +329,15 @@ def _step(head: dict[str, Any], time: str, body: bytes = b"") -> dict[str, Any]:
     return {"head": head, "time": time, "body": body.decode()}
 
 
-def _steps_results(steps: dict[tuple[str, str], list[Record]]) -> list[Result]:
+def _steps_results(
+    steps: dict[tuple[str, str], list[Record]], calls: Sequence[ToolCall]
+) -> list[Result]:
+    """Return what steps gave that do none of the calls: the results of those are told anyway."""
     found = []
     for (label, _), records in steps.items():
         record = records[-1]
-        if record.head.get("what") == "result":
+        told = any(does_call(record.head, call) for call in calls)
+        if record.head.get("what") == "result" and not told:
             value = codec.displayed(codec.parse(record.member("data")))
             found.append(Result(label, str(record.head.get("of", "")), _text(value)))
     return found

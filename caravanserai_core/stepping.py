@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.journal import Journal
     from caravanserai_core.ledger import Effect
+    from caravanserai_core.transcript import ToolCall
 
 CALL = 80
 """Most characters that are kept of how a step was called, with its label."""
@@ -220,6 +221,40 @@ def same(arguments: Mapping[str, Any]) -> str:
     except TypeError:  # half of a surrogate pair, an int of more than 64 bits
         data = repr(sorted(map(repr, arguments.items()))).encode()
     return hashlib.sha256(data).hexdigest()[:24]
+
+
+def does_call(head: Mapping[str, Any], call: ToolCall) -> bool:
+    """Say whether a step under `once` is what a program's loop does for a call of a tool.
+
+    By its label and key, `once(call.name, tool, …, key=call.id)`, or by its label and arguments.
+
+    Args:
+        head: of a record of the step.
+        call: the call.
+    """
+    if head.get("label") != call.name:
+        return False
+    if head.get("key") == questions.digest_of(call.id, "key="):
+        return True
+    given = call.arguments
+    return isinstance(given, dict) and does_arguments(head, call.name, given)
+
+
+def does_arguments(head: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Say whether a step under `once` has the name of a tool and the arguments of a call of it.
+
+    Args:
+        head: of a record of the step.
+        tool: the tool's name.
+        arguments: of the call, by name: the step has their values, in order, or all as one.
+    """
+    if head.get("label") != tool or not head.get("arguments"):
+        return False
+    likely = ([*arguments.values()], [dict(arguments)])
+    try:
+        return head["arguments"] in [questions.digest_of(one, "once()") for one in likely]
+    except UsageError:  # what cannot be kept is not that of a step
+        return False
 
 
 def bare(tool: str) -> str:

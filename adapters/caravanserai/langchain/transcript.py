@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import codec
+from caravanserai_core.stepping import does_call
 from caravanserai_core.transcript import NO_RESULT, Message, ToolCall, Transcript, unanswered
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def messages_of(tree: Any, *, since: Sequence[Since] = ()) -> Transcript:
         message = _message(item, number, losses)
         if message is not None:
             found.append(message)
-    messages = _settled(found)
+    messages = _with_steps(_settled(found), since)
     told = tuple(f"{count} × {what}" for what, count in losses.items())
     return Transcript(messages, tuple(unanswered(messages)), told)
 
@@ -93,6 +94,40 @@ def _settled(messages: list[Message]) -> tuple[Message, ...]:
         if call.id in open_ and call not in [other._replace(id=call.id) for other in later]:
             gone.add(call.id)
     return tuple(m for m in messages if m not in instead or m.tool_call_id not in gone)
+
+
+def _with_steps(messages: tuple[Message, ...], since: Sequence[Since]) -> tuple[Message, ...]:
+    """Put the results of steps under `once` behind the calls of tools that they do.
+
+    A loop that keeps its messages at a waypoint has not kept yet what it did since.
+    """
+    ended = [item for item in since if item.kind == "effect" and item.head.get("what") in _ENDED]
+    results: dict[str, Message] = {}
+    for call in unanswered(messages) if ended else ():
+        step = next((item for item in reversed(ended) if does_call(item.head, call)), None)
+        if step is not None:
+            ended.remove(step)
+            results[call.id] = _result(call, step)
+    if not results:
+        return messages
+    done: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            done += waiting
+            waiting = [results[call.id] for call in message.tool_calls if call.id in results]
+        done.append(message)
+    return (*done, *waiting)
+
+
+_ENDED: Final = ("result", "error")
+
+
+def _result(call: ToolCall, step: Since) -> Message:
+    failed = step.head.get("what") == "error"
+    value = step.head.get("error", "") if failed else codec.displayed(step.data)
+    text = value if type(value) is str else json.dumps(value, ensure_ascii=False)
+    return Message("tool", text, (), call.id, call.name, failed)
 
 
 def _message(item: Any, number: int, losses: Counter[str]) -> Message | None:
@@ -133,7 +168,7 @@ def fields_of(item: Any) -> tuple[str, dict[str, Any]]:
         return _text(fields.get("type")).lower().removesuffix("messagechunk"), fields
     if tag == "$tuple" and type(content) is list and len(content) == 2:
         return _text(content[0]).lower(), {"content": content[1]}
-    if "content" in item:
+    if "content" in item or ("role" in item and "tool_calls" in item):
         return _text(item.get("role") or item.get("type")).lower(), item
     return "", {}
 

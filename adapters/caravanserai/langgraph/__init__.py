@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["ResumableGraph", "WaypointSaver", "copy_thread", "resumable_graph"]
 
 
+_FRAMEWORK = ("langgraph", "langchain_core", "ormsgpack")
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -26,7 +29,7 @@ def __getattr__(name: str) -> object:
         from caravanserai.langgraph import _copying, _graph
     except ModuleNotFoundError as error:
         # A module that is missing inside of it is another fault, and says so itself.
-        if (error.name or "").partition(".")[0] not in ("langgraph", "langchain_core"):
+        if (error.name or "").partition(".")[0] not in _FRAMEWORK:
             raise
         raise ImportError(
             'langgraph is not installed: pip install "caravanserai[langgraph]"', name=error.name
