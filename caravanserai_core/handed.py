@@ -102,6 +102,7 @@ class Handoff:
         results: of tools and steps that ended, oldest first.
         files: that were named in calls of tools.
         transcript: the conversation, without instructions of the agent that had it.
+        before: what the run goes on from itself, as a sentence, or "".
         steps: what a run that goes on from it takes over beside that: records of steps, `head`,
             `body` and `time`.
         max_chars: most characters of `text`.
@@ -124,6 +125,7 @@ class Handoff:
     results: tuple[Result, ...]
     files: tuple[str, ...]
     transcript: Transcript
+    before: str = ""
     steps: tuple[dict[str, Any], ...] = ()
     max_chars: int = field(default=MAX_CHARS, compare=False)
 
@@ -173,7 +175,7 @@ class Handoff:
         check(who, room)
         messages = self.transcript.messages if conversation else ()
         # The conversation has its share, and what the rest leaves.
-        text = _Parts(self, who, room * 3 // 5 if messages else room).text()
+        text = _Parts(self, who, room).text(room * 3 // 5 if messages else room)
         left = room - len(text) - len(f"\n\n## {_CONTENT}\n\n")
         if said := _conversation(messages, left):
             text = f"{text}\n\n## {_CONTENT}\n\n{said}"
@@ -267,20 +269,28 @@ _HOW: Final = {
     "crewai": _MODEL,
 }
 _STANDS: Final = {
-    "waiting": "It waits for a person.",
-    "finished": "It is finished.",
-    "failed": "It failed.",
-    "running": "A living process works on it.",
-    "new": "It has no waypoint yet.",
-    "stopped": "It stopped before its end.",
+    "waiting": "The run waits for a person.",
+    "finished": "The run is finished.",
+    "failed": "The run failed.",
+    "running": "A living process works on the run.",
+    "new": "The run has no waypoint yet.",
+    "stopped": "The run stopped before its end.",
 }
 
 
 class _Section(NamedTuple):
-    title: str
+    name: str
     items: list[str]
     render: Callable[[list[str]], str]
     oldest_first: bool = True
+    title: str = ""
+
+
+def _gives_way(section: _Section) -> int:
+    """Return the place of the item that gives way next: what is done or old, else the last."""
+    if section.name == "Plan":
+        return next((n for n, item in enumerate(section.items) if item.startswith("- [x]")), -1)
+    return 0 if section.oldest_first else -1
 
 
 class _Parts:
@@ -295,7 +305,7 @@ class _Parts:
     def __init__(self, handed: Handoff, who: str, room: int) -> None:
         self._handed = handed
         self._room = room
-        self._each = room // 8
+        self._each = max(500, room // 8)
         self._head = self._title(who)
         # In their order; what is most important is cut last.
         self._sections = [
@@ -304,7 +314,9 @@ class _Parts:
             _Section("Done", self._cut(handed.done), _bullets),
             _Section("Plan", self._cut(_planned(handed.plan)), "\n".join),
             _Section("Since then", self._cut(handed.since), _bullets),
-            _Section("Next", self._cut(self._next()), _numbered, oldest_first=False),
+            _Section(
+                "Next", self._cut(self._next()), _numbered, oldest_first=False, title=self._asof()
+            ),
             _Section("Waiting for a person", self._questions(), "\n\n".join, oldest_first=False),
             _Section("Not certain", self._cut(self._unsure()), _bullets),
             _Section("Decided", self._cut(handed.decided), _bullets),
@@ -312,39 +324,50 @@ class _Parts:
             _Section("Files", self._cut([code(one_line(f, 200)) for f in handed.files]), _bullets),
             _Section("Not carried over", self._cut(handed.losses), _bullets),
         ]
-        self._dropped = dict.fromkeys((s.title for s in self._sections), 0)
+        self._dropped = dict.fromkeys((s.name for s in self._sections), 0)
 
     _ORDER: Final = (
         *("Files", "Not carried over", "Results", "Plan", "Done", "Since then", "Decided"),
         *("Not certain", "Next", "Waiting for a person", "Where it stands", "Goal"),
     )
+    _VITAL: Final = _ORDER[-5:]
 
-    def text(self) -> str:
+    def text(self, share: int) -> str:
+        """Return the sections.
+
+        Args:
+            share: characters that they are to have; what is vital may have all of the room.
+        """
         text = self._joined()
         order = list(self._ORDER)
-        # The longest sections of little weight give way first, item by item.
-        while len(text) > self._room and order:
-            section = next(s for s in self._sections if s.title == order[0])
+        # Sections of little weight give way first, item by item.
+        while order and len(text) > (self._room if order[0] in self._VITAL else share):
+            section = next(s for s in self._sections if s.name == order[0])
             if len(section.items) <= (0 if order[0] in self._ORDER[:2] else 1):
                 order.pop(0)
                 continue
-            section.items.pop(0 if section.oldest_first else -1)
-            self._dropped[section.title] += 1
+            section.items.pop(_gives_way(section))
+            self._dropped[section.name] += 1
             text = self._joined()
         return text
 
     def _joined(self) -> str:
         parts = [self._head]
         for section in self._sections:
-            left_out = self._dropped[section.title]
+            left_out = self._dropped[section.name]
             body = section.render(section.items)
             if left_out:
                 where = code(f"caravanserai log {shell_word(one_line(self._handed.run_id, 300))}")
                 more = f"({left_out} more left out, see {where})"
                 body = f"{body}\n\n{more}" if body else more
             if body:
-                parts.append(f"## {section.title}\n\n{body}")
+                parts.append(f"## {section.title or section.name}\n\n{body}")
         return "\n\n".join(parts)
+
+    def _asof(self) -> str:
+        """Return the title of what comes next, which may have begun since the note said so."""
+        behind = self._handed.since and self._handed.waypoint
+        return f"Next (as of waypoint {self._handed.waypoint})" if behind else "Next"
 
     def _title(self, who: str) -> str:
         handed = self._handed
@@ -354,14 +377,18 @@ class _Parts:
         resume = code(f"caravanserai resume {name}")
         show = code(f"caravanserai show {name} --state")
         stands = _STANDS.get(handed.status, "")
-        where = (
-            f"Where the program that began it is installed, {resume} goes on with it as it was; "
-        )
+        # A second copy of the job is not for a model to start.
+        again = f"Where its own program is installed, {resume} goes on with it as it was; "
+        where = again if who == "human" else ""
         return (
             f"# Handoff of run {code(one_line(handed.run_id, 100))}{made}, {at}\n\n"
-            f"{' '.join(part for part in (_HOW[who], stands, _DATA) if part)}\n\n"
-            f"{where}{show} prints the exact state."
+            f"{' '.join(part for part in (_HOW[who], stands, handed.before, _DATA) if part)}\n\n"
+            f"{where}{show} prints the exact state{self._state()}."
         )
+
+    def _state(self) -> str:
+        """Say where to look where a program keeps more than a conversation."""
+        return ", all that the program kept" if not self._handed.transcript.messages else ""
 
     def _cut(self, items: Any) -> list[str]:
         """Return items as they are written, each within its room; what is empty goes."""

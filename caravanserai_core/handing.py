@@ -6,30 +6,41 @@ Everything is read from the journal; neither the program nor its framework has t
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from caravanserai_core import codec, conversation, listing, points, reading, survey
 from caravanserai_core.errors import RunNotFound, UsageError
-from caravanserai_core.handed import MAX_CHARS, Handoff, OpenQuestion, Result, check, question_of
+from caravanserai_core.handed import (
+    MAX_CHARS,
+    Handoff,
+    OpenQuestion,
+    Result,
+    check,
+    made_with,
+    question_of,
+)
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.known import said
 from caravanserai_core.ledger import MARKS
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
+from caravanserai_core.origins import HANDED
 from caravanserai_core.pending import (
     NOTHING,
     Pending,
+    begun,
     from_json,
     lines_after,
     not_certain,
     went,
 )
 from caravanserai_core.questions import digest_of
-from caravanserai_core.quoting import one_line, quoted
+from caravanserai_core.quoting import code, one_line, quoted
 from caravanserai_core.redact import beginning, redact, redact_fields
-from caravanserai_core.stepping import CALL, does_call, same, token_of
-from caravanserai_core.transcript import Transcript
+from caravanserai_core.stepping import CALL, bare, does_call, same, token_of
+from caravanserai_core.transcript import Message, Transcript
 from caravanserai_core.words import arguments_text
 
 if TYPE_CHECKING:
@@ -48,6 +59,10 @@ _FILES: Final = frozenset(
 """Names of arguments that hold the path of a file."""
 
 _MOST_FILES: Final = 30
+_HANDED_ON: Final = 30
+"""Most items that are told of the runs before, over any number of handoffs."""
+_NAME: Final = re.compile(r"\w+ `[^`]+`\.?")
+"""A goal that only names what runs, such as a crew."""
 _GOAL: Final = 500
 _KEPT_RESULT: Final = 4_000
 """Most characters of a result that a handoff keeps beside the conversation."""
@@ -135,7 +150,9 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
         behind = []
     since, pending, decided = _behind(point, behind)
     said_ = conversation.read_from(store, run_id, records, number)
-    transcript = _without_instructions(said_)
+    effects = list(_effects(until))
+    transcript = _without_briefs(_settled(_without_instructions(said_), effects))
+    earlier = _handed_before(records)
     steps = own_steps(until)
     calls = [call for message in transcript.messages for call in message.tool_calls]
     results = [*_steps_results(steps, calls), *_results(transcript)]
@@ -145,29 +162,127 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
         opening.adapter if opening is not None else conversation.PLAIN,
         opening.framework if opening is not None else None,
         status,
-        goal or _first_asked(transcript),
+        _goal(goal, transcript),
         note.summary,
-        (*note.so_far, *note.happened),
+        (*_done_before(earlier), *note.so_far, *note.happened),
         tuple((item.text, item.done) for item in note.plan),
         tuple(since),
         note.next,
         tuple(_questions(pending, run_id)),
-        tuple(_unsure(pending, ended=status != listing.RUNNING)),
-        (*note.decided, *decided),
+        (*_unsure(pending, ended=status != listing.RUNNING), *_twice(effects)),
+        _last((*(earlier.decided if earlier is not None else ()), *note.decided, *decided)),
         tuple(results),
         tuple(_files(transcript)),
         transcript,
+        _before(earlier),
         tuple(_steps_of(run_id, steps, until, transcript)),
         max_chars,
     )
 
 
-def _first_asked(transcript: Transcript) -> str | None:
-    """Return what the first message of a person asks, quoted: the goal, where none was given."""
-    for message in transcript.messages:
-        if message.role == "user" and message.text.strip():
-            return quoted(message.text.strip(), _GOAL)
+def _goal(goal: str | None, transcript: Transcript) -> str | None:
+    """Return the goal, with what the first message of a person asks where it is only a name."""
+    asked = next((m.text.strip() for m in transcript.messages if m.role == "user"), "")
+    if not asked or (goal and not _NAME.fullmatch(goal.strip())):
+        return goal
+    return f"{goal} {quoted(asked, _GOAL)}" if goal else quoted(asked, _GOAL)
+
+
+def _handed_before(records: Sequence[Record]) -> Handoff | None:
+    """Return what the run was handed itself, or None."""
+    for record in records:
+        if record.kind == "entry" and record.head.get("name") == HANDED and not record.waypoint:
+            tree: Any = codec.decode_tree(codec.displayed(codec.parse(record.member("data"))))
+            return Handoff.from_json(tree)
+        if record.kind == "waypoint":
+            break
     return None
+
+
+def _before(earlier: Handoff | None) -> str:
+    if earlier is None:
+        return ""
+    made = made_with(earlier.framework)
+    run = code(one_line(earlier.run_id, 100))
+    return f"It went on from run {run}{made} at waypoint {earlier.waypoint}."
+
+
+def _done_before(earlier: Handoff | None) -> tuple[str, ...]:
+    """Return what was done in the runs before, each item with the run that it is of."""
+    if earlier is None:
+        return ()
+    run = code(one_line(earlier.run_id, 100))
+    own = [f"{result.called} in run {run}" for result in earlier.results if not result.failed]
+    return _last((*(item for item in earlier.done if " in run " in item), *own))
+
+
+def _last(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the newest of items that are handed on from run to run."""
+    return tuple(dict.fromkeys(items))[-_HANDED_ON:]
+
+
+def _twice(effects: Sequence[Record]) -> list[str]:
+    """Return sentences about steps that may have happened twice: each handoff has to say so."""
+    found: dict[tuple[str, str], str] = {}
+    for record in effects:
+        head = redact_fields(record.head)
+        if head.get("what") == "fresh":
+            found.clear()
+        elif head.get("again"):
+            step = begun(head)
+            found[(step.label, step.key)] = (
+                f"{step.called} was run again, attempt {step.attempt}, after an attempt that never "
+                "reported back: it may have happened twice."
+            )
+    return list(found.values())
+
+
+def _settled(transcript: Transcript, effects: Sequence[Record]) -> Transcript:
+    """Give calls that came along as uncertain the results that they have got since."""
+    ended: dict[tuple[str, str], Record] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for record in effects:
+        name = (str(record.head.get("label", "")), str(record.head.get("key", "")))
+        if record.head.get("same"):
+            digests[name] = str(record.head["same"])
+        if record.head.get("what") in ("result", "error"):
+            ended[name] = record
+    known = {(bare(n[0]), digest): ended[n] for n, digest in digests.items() if n in ended}
+    results: dict[str, Message] = {}
+    for call in transcript.uncertain:
+        if isinstance(call.arguments, dict):
+            record_ = known.get((bare(call.name), same(call.arguments)))
+            if record_ is not None:
+                results[call.id] = _result_of(call, record_)
+    if not results:
+        return transcript
+    messages: list[Message] = []
+    for message in transcript.messages:
+        messages.append(message)
+        messages += [results[call.id] for call in message.tool_calls if call.id in results]
+    left = tuple(call for call in transcript.uncertain if call.id not in results)
+    return transcript._replace(messages=tuple(messages), uncertain=left)
+
+
+def _result_of(call: ToolCall, record: Record) -> Message:
+    if record.head.get("what") == "error":
+        return Message("tool", str(record.head.get("error", "")), (), call.id, call.name, True)
+    text = _text(codec.displayed(codec.parse(record.member("data")))) if record.body else ""
+    return Message("tool", text, (), call.id, call.name)
+
+
+def _without_briefs(transcript: Transcript) -> Transcript:
+    """Leave out what earlier handoffs told: their messages stand there, and what they did does."""
+    kept = [
+        message._replace(text=_BRIEF.sub(r"(\1)", message.text.partition("\n")[0]))
+        if message.role == "user" and _BRIEF.match(message.text)
+        else message
+        for message in transcript.messages
+    ]
+    return transcript._replace(messages=tuple(kept))
+
+
+_BRIEF: Final = re.compile(r"# (Handoff of run `.*)")
 
 
 def _has(records: Sequence[Record], number: int) -> bool:
@@ -301,14 +416,14 @@ def _steps_of(
         if last.get("what") == "started":
             named_ = {"label": label, "attempt": last.get("attempt", 1), "what": "uncertain"}
             yield _step({**named_, **({"key": key} if key else {})}, last["time"])
-    begun = [r.head for r in _effects(records) if r.head.get("what") == "started"]
+    started = [r.head for r in _effects(records) if r.head.get("what") == "started"]
     mine = [found[0].head for found in own.values() if found[0].head.get("what") == "started"]
     for number, call in enumerate(transcript.uncertain, 1):
         if any(does_call(head, call) for head in mine):
             continue  # it comes along as the program's own step
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         of = arguments_text(arguments, CALL)
-        like = [head for head in begun if head.get("tool") and head.get("label") == call.name]
+        like = [head for head in started if head.get("tool") and head.get("label") == call.name]
         exact = [head for head in like if head.get("of", "") == of]
         first: dict[str, Any] = next(iter(exact or like[-1:]), {})
         key = digest_of(["handoff", run_id, call.id, number], "a call")

@@ -1,9 +1,9 @@
 """One job, three frameworks, two crashes: CrewAI begins it, OpenAI Agents goes on, Claude finishes.
 
 python examples/relay.py                 runs all of it, in about half a minute; no key, no network
-caravanserai log bees-3 --graph          who did what
-caravanserai handoff bees-2              what the third program was told
-cat .caravanserai/bees-*/waypoint-*.md   the notes, as one story
+caravanserai log bees-3 --graph              who did what
+caravanserai handoff bees-2 --for anthropic  what the third program was told
+cat .caravanserai/bees-*/waypoint-*.md       the notes, as one story
 
 A CrewAI agent looks things up and is killed with SIGKILL. A program of the OpenAI Agents SDK says
 `continues="bees-1"`, looks up the rest, writes, and is killed, too. A session of the Claude Agent

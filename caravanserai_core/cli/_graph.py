@@ -136,11 +136,12 @@ def _at(member: Member) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _how(member: Member) -> str:
+def _word_for(member: Member) -> str:
+    """Return how a run came from the other one."""
     origin = member.origin or {}
     if origin.get("how") == HANDED:
-        return "goes on from"
-    return "fork of" if "waypoint" in origin else "copy of"
+        return "handed over"
+    return "fork" if "waypoint" in origin else "copy"
 
 
 def _kept(stops: list[Stop], branched: set[int]) -> list[Stop | int]:
@@ -205,8 +206,7 @@ def _drawn(found: Family, member: Member, marked: str, indent: str) -> Iterator[
 
 def _told(child: Member) -> str:
     at = f" at {_at(child)}" if _at(child) else ""
-    word = "handed over" if _how(child) == "goes on from" else _how(child).removesuffix(" of")
-    return f"─▶ {word}{at}:"
+    return f"─▶ {_word_for(child)}{at}:"
 
 
 def _word(status: str) -> str:
@@ -228,7 +228,7 @@ def mermaid(found: Family, marked: str) -> str:
             continue
         source = str(member.origin["run_id"])
         begin = ends.get((source, _at(member))) or ends[(source, -1)]
-        lines.append(f'  {begin} -. "{_label(_how(member))}" .-> {ends[(run_id, 0)]}')
+        lines.append(f'  {begin} -. "{_label(_word_for(member))}" .-> {ends[(run_id, 0)]}')
     lines.append(f"  style {names[marked]} stroke-width:3px")
     return "\n".join(lines)
 

@@ -63,7 +63,7 @@ def handoff_(session: Session, run: str, who: str, max_chars: int, as_json: bool
 
 def _tree(handed: Handoff, who: For) -> dict[str, Any]:
     told = handed.to_json()
-    for name in ("run_id", "transcript", "steps", "max_chars", "open_questions"):
+    for name in ("run_id", "before", "transcript", "steps", "max_chars", "open_questions"):
         del told[name]
     waiting = [
         {

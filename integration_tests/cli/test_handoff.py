@@ -164,8 +164,8 @@ def test_a_chart_for_mermaid(cli: Cli, family: None) -> None:
     lines = cli("log", "draft", "--mermaid").stdout.splitlines()
     assert lines[0] == "flowchart TD"
     assert '    r2w1["1: Wrote #34;it#34; #91;draft#93;#40;x#41; #124; #96;a#96;."]' in lines
-    assert '  r1w5 -. "goes on from" .-> r2w1' in lines
-    assert '  r2w1 -. "fork of" .-> r4w1' in lines
+    assert '  r1w5 -. "handed over" .-> r2w1' in lines
+    assert '  r2w1 -. "fork" .-> r4w1' in lines
     assert lines[-1] == "  style r2 stroke-width:3px"
     assert sum(line.startswith("  subgraph") for line in lines) == lines.count("  end") == 4
     nodes = re.findall(r"^    (\w+)\[", "\n".join(lines), re.MULTILINE)

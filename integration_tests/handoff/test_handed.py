@@ -122,7 +122,7 @@ def test_a_run_is_handed_over_whole(tmp_path: Path) -> None:
     assert "caravanserai resume job" in found.text
     assert "Offers without a price wait." in parts["## Decided"]
     assert '`send(to="b")` was asked for' in parts["## Not certain"]
-    assert "It waits for a person." in found.text
+    assert "The run waits for a person." in found.text
     assert Handoff.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
