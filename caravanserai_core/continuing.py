@@ -12,8 +12,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai_core import codec, effects, handing, reading, survey
-from caravanserai_core.errors import Conflict, InputChanged, RunBusy, UsageError
+from caravanserai_core import codec, conversation, effects, handing, reading, survey
+from caravanserai_core.errors import Conflict, InputChanged, RunBusy, SecretFound, UsageError
 from caravanserai_core.handed import Handoff, made_with
 from caravanserai_core.journal import journal_for
 from caravanserai_core.names import check_run_id
@@ -103,8 +103,8 @@ def _given(journal: Journal, continues: str | Handoff) -> Handoff:
 
 def _write(journal: Journal, handed: Handoff) -> None:
     """Write the first records of the new run; runs in its turn."""
-    if journal.goal is None or handed.goal is not None:
-        journal.goal = handed.goal
+    if journal.goal is None or (journal.adapter != conversation.PLAIN and handed.goal):
+        journal.goal = handed.goal  # what an adapter makes of a prompt says less
     journal.origin = {
         "run_id": handed.run_id,
         "waypoint": handed.waypoint,
@@ -186,19 +186,17 @@ def recorded(journal: Journal) -> Handoff | None:
 
 
 def _check(journal: Journal, continues: str | Handoff, origin: dict[str, Any] | None) -> None:
-    if isinstance(continues, Handoff):
-        wanted, at = continues.run_id, continues.waypoint
-    else:
-        wanted, found = handing.named(journal.store, continues)
-        # What was counted from the end then is not what it would be now.
-        at = -1 if found is None else found
-    if origin is not None and origin["run_id"] == wanted and (at < 0 or at == origin["waypoint"]):
-        return
+    named = continues.source if isinstance(continues, Handoff) else continues
+    if origin is not None:
+        run_id, at = origin["run_id"], origin["waypoint"]
+        # Neither may the other run be there any more, nor is `RUN@-1` what it was then.
+        back = named.removeprefix(f"{run_id}@-")
+        if named in (run_id, f"{run_id}@{at}") or (back != named and back.isdecimal()):
+            return
     was = "on its own" if origin is None else f"from {origin['run_id']}@{origin['waypoint']}"
-    other = wanted if at < 0 else f"{wanted}@{at}"
     raise InputChanged(
         f"run {one_line(journal.run_id)} was begun {one_line(was)} and is now to go on from "
-        f"{one_line(other)}. Nothing was run. Use another run_id."
+        f"{one_line(named)}. Nothing was run. Use another run_id."
     )
 
 
@@ -217,7 +215,13 @@ def _carry(journal: Journal, handed: Handoff) -> None:
                 raise Changed  # another process that begins it was quicker
             return head, step["body"].encode()
 
-        with suppress(Changed):
+        try:
+            with suppress(Changed):
+                journal.add_made("effect", make, time=step["time"])
+        except SecretFound:
+            # What it gave holds what was declared a secret since.
+            step["body"] = ""
+            head |= {"what": "unrecorded", "why": "its result holds a declared secret"}
             journal.add_made("effect", make, time=step["time"])
 
 
@@ -226,8 +230,8 @@ def _is_new(journal: Journal, head: Mapping[str, Any]) -> bool:
     had = journal.ledger.effects.get((head["label"], head.get("key", "")))
     if had is None:
         return True
-    carried = had.what == "started" and "carried" in had.head
-    return head["what"] != "started" and carried
+    carried = had.what == "started" and had.head.get("carried") and had.attempt == head["attempt"]
+    return head["what"] != "started" and bool(carried)
 
 
 class Inherited:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from caravanserai_core.errors import UsageError
-from caravanserai_core.pending import commands, to_decide
+from caravanserai_core.pending import called, commands, to_decide
 from caravanserai_core.quoting import code, fenced, one_line, prose, shell_word, visible
-from caravanserai_core.redact import redact
+from caravanserai_core.redact import redact, redact_tree
+from caravanserai_core.stepping import CALL
 from caravanserai_core.transcript import Message, ToolCall, Transcript
-from caravanserai_core.words import call_text, quote
+from caravanserai_core.words import arguments_text, call_text, quote
 
 if TYPE_CHECKING:
     from caravanserai_core.pending import Asked
@@ -37,6 +38,10 @@ _MESSAGE: Final = 2_000
 """Most characters of one message of the conversation."""
 _RESULTS: Final = 12
 _CONTENT: Final = "Conversation"
+_PARTS: Final = (4, 8, 16, 32)
+"""Which part of the room an item may have at most; less, where all of them do not fit."""
+_ITEMS: Final = 60
+"""Most items of a section."""
 
 
 class OpenQuestion(NamedTuple):
@@ -175,7 +180,11 @@ class Handoff:
         check(who, room)
         messages = self.transcript.messages if conversation else ()
         # The conversation has its share, and what the rest leaves.
-        text = _Parts(self, who, room).text(room * 3 // 5 if messages else room)
+        share = room * 3 // 5 if messages else room
+        for parts in _PARTS:
+            text = _Parts(self, who, room, room // parts).text(share, whole=parts == _PARTS[-1])
+            if len(text) <= room:
+                break
         left = room - len(text) - len(f"\n\n## {_CONTENT}\n\n")
         if said := _conversation(messages, left):
             text = f"{text}\n\n## {_CONTENT}\n\n{said}"
@@ -238,10 +247,11 @@ def made_with(framework: str | None) -> str:
 
 def question_of(question: Asked, run_id: str) -> OpenQuestion:
     """Return an open question as a handoff has it."""
-    text = redact(question.text)
-    lines = tuple(commands(question, run_id))
-    told = to_decide(question, run_id)
-    return OpenQuestion(question.id, text, question.options, lines, told)
+    options = tuple(redact_tree(list(question.options)))
+    shown = question._replace(text=redact(question.text), options=options)
+    shown = shown._replace(examples=tuple(redact_tree(list(question.examples))))
+    lines = tuple(commands(shown, run_id))
+    return OpenQuestion(question.id, shown.text, options, lines, to_decide(shown, run_id))
 
 
 def _listed(question: OpenQuestion) -> dict[str, Any]:
@@ -300,12 +310,13 @@ class _Parts:
         handed: what is told.
         who: for whom.
         room: most characters.
+        each: most characters of an item.
     """
 
-    def __init__(self, handed: Handoff, who: str, room: int) -> None:
+    def __init__(self, handed: Handoff, who: str, room: int, each: int) -> None:
         self._handed = handed
         self._room = room
-        self._each = max(500, room // 8)
+        self._each = each
         self._head = self._title(who)
         # In their order; what is most important is cut last.
         self._sections = [
@@ -332,18 +343,23 @@ class _Parts:
     )
     _VITAL: Final = _ORDER[-5:]
 
-    def text(self, share: int) -> str:
+    def text(self, share: int, *, whole: bool) -> str:
         """Return the sections.
 
         Args:
             share: characters that they are to have; what is vital may have all of the room.
+            whole: a section may lose all of its items.
         """
+        for section in self._sections:
+            while len(section.items) > _ITEMS:
+                section.items.pop(_gives_way(section))
+                self._dropped[section.name] += 1
         text = self._joined()
         order = list(self._ORDER)
         # Sections of little weight give way first, item by item.
         while order and len(text) > (self._room if order[0] in self._VITAL else share):
             section = next(s for s in self._sections if s.name == order[0])
-            if len(section.items) <= (0 if order[0] in self._ORDER[:2] else 1):
+            if len(section.items) <= (0 if whole or order[0] in self._ORDER[:2] else 1):
                 order.pop(0)
                 continue
             section.items.pop(_gives_way(section))
@@ -424,9 +440,9 @@ class _Parts:
     def _unsure(self) -> list[str]:
         items = list(self._handed.unsure)
         for call in self._handed.uncertain:
-            name = one_line(call.name, 60)
-            if not any(name in item for item in items):
-                arguments = call.arguments if isinstance(call.arguments, dict) else {}
+            arguments = call.arguments if isinstance(call.arguments, dict) else {}
+            shown = code(called(call.name, arguments_text(arguments, CALL)))
+            if not any(item.startswith(f"{shown} ") for item in items[: len(self._handed.unsure)]):
                 items.append(
                     f"{call_text(call.name, arguments)} was asked for, and no result of it is "
                     "recorded: it may have happened or not."

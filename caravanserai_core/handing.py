@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from caravanserai_core import codec, conversation, listing, points, reading, survey
@@ -23,7 +24,7 @@ from caravanserai_core.handed import (
 from caravanserai_core.homes import store_for
 from caravanserai_core.journal import journal_for
 from caravanserai_core.known import said
-from caravanserai_core.ledger import MARKS
+from caravanserai_core.ledger import MARKS, Ledger
 from caravanserai_core.names import check_run_id
 from caravanserai_core.notes import Note
 from caravanserai_core.origins import HANDED
@@ -36,18 +37,18 @@ from caravanserai_core.pending import (
     not_certain,
     went,
 )
-from caravanserai_core.questions import digest_of
+from caravanserai_core.questions import NOT_GIVEN, digest_of, value_of
 from caravanserai_core.quoting import code, one_line, quoted
+from caravanserai_core.records import Record
 from caravanserai_core.redact import beginning, redact, redact_fields
 from caravanserai_core.stepping import CALL, bare, does_call, same, token_of
 from caravanserai_core.transcript import Message, Transcript
 from caravanserai_core.words import arguments_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from caravanserai_core.homes import StoreLike
-    from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
     from caravanserai_core.transcript import ToolCall
 
@@ -59,6 +60,9 @@ _FILES: Final = frozenset(
 """Names of arguments that hold the path of a file."""
 
 _MOST_FILES: Final = 30
+_DIGITS: Final = 10
+_LEVELS: Final = 50
+"""Most levels of arguments that are kept as such; deeper ones become a text."""
 _HANDED_ON: Final = 30
 """Most items that are told of the runs before, over any number of handoffs."""
 _NAME: Final = re.compile(r"\w+ `[^`]+`\.?")
@@ -115,7 +119,7 @@ def named(store: Store, source: str) -> tuple[str, int | None]:
         return source, None
     run_id, at, number = source.rpartition("@")
     digits = number.removeprefix("-")
-    if at and run_id and digits.isascii() and digits.isdecimal():
+    if at and run_id and digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS:
         return run_id, int(number)
     return source, None
 
@@ -151,9 +155,10 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
     since, pending, decided = _behind(point, behind)
     said_ = conversation.read_from(store, run_id, records, number)
     effects = list(_effects(until))
-    transcript = _without_briefs(_settled(_without_instructions(said_), effects))
+    said_ = _without_briefs(_without_instructions(_shallow(said_)))
+    transcript = _answered(_settled(said_, effects), until, effects)
     earlier = _handed_before(records)
-    steps = own_steps(until)
+    steps = _with_answers(own_steps(until), until)
     calls = [call for message in transcript.messages for call in message.tool_calls]
     results = [*_steps_results(steps, calls), *_results(transcript)]
     return Handoff(
@@ -237,31 +242,163 @@ def _twice(effects: Sequence[Record]) -> list[str]:
     return list(found.values())
 
 
+class _Inherited:
+    """The calls that a run took over as open steps, and the calls of its own that do them.
+
+    Args:
+        effects: records of steps of the run, oldest first.
+
+    Attributes:
+        first: by name of such a step the first record of it, which says when it began.
+        last: the last one.
+        takers: names of the steps that do one, and have no end of their own.
+    """
+
+    def __init__(self, effects: Sequence[Record]) -> None:
+        self.first: dict[tuple[str, str], Record] = {}
+        self.last: dict[tuple[str, str], Record] = {}
+        self.takers: Counter[tuple[str, str]] = Counter()
+        takes: dict[tuple[str, str], tuple[str, str]] = {}
+        for record in effects:
+            head, name = record.head, _name_of(record)
+            if head.get("what") == "fresh":
+                self.first.clear()
+                self.last.clear()
+                takes.clear()
+            elif head.get("takes"):
+                takes[name] = (str(head["takes"][0]), str(head["takes"][1]))
+                if head.get("what") == "result":
+                    del takes[name]
+            elif head.get("same") or name in self.first:
+                self.first.setdefault(name, record)
+                self.last[name] = record
+        self.takers.update(takes.values())
+
+    def same(self, name: tuple[str, str]) -> tuple[str, str]:
+        """Return by what an equal call is known."""
+        return bare(name[0]), str(self.first[name].head.get("same", ""))
+
+    def ended(self, name: tuple[str, str]) -> bool:
+        """Whether it has a result; a failure tells nothing of the attempt before it."""
+        return self.last[name].head.get("what") == "result"
+
+
+def _name_of(record: Record) -> tuple[str, str]:
+    return str(record.head.get("label", "")), str(record.head.get("key", ""))
+
+
+def _called(call: ToolCall) -> tuple[str, str]:
+    given = call.arguments
+    return bare(call.name), same(given) if isinstance(given, dict) else ""
+
+
 def _settled(transcript: Transcript, effects: Sequence[Record]) -> Transcript:
     """Give calls that came along as uncertain the results that they have got since."""
-    ended: dict[tuple[str, str], Record] = {}
-    digests: dict[tuple[str, str], str] = {}
-    for record in effects:
-        name = (str(record.head.get("label", "")), str(record.head.get("key", "")))
-        if record.head.get("same"):
-            digests[name] = str(record.head["same"])
-        if record.head.get("what") in ("result", "error"):
-            ended[name] = record
-    known = {(bare(n[0]), digest): ended[n] for n, digest in digests.items() if n in ended}
-    results: dict[str, Message] = {}
+    inherited = _Inherited(effects)
+    results: dict[tuple[str, str], list[Record]] = {}
+    for name, record in inherited.last.items():
+        if inherited.ended(name):
+            # Of the call that came along, and of the one that did it, if that has no end.
+            times = 1 + inherited.takers[name]
+            results.setdefault(inherited.same(name), []).extend([record] * times)
+    found: dict[str, Message] = {}
     for call in transcript.uncertain:
-        if isinstance(call.arguments, dict):
-            record_ = known.get((bare(call.name), same(call.arguments)))
-            if record_ is not None:
-                results[call.id] = _result_of(call, record_)
-    if not results:
+        if results.get(_called(call)):
+            found[call.id] = _result_of(call, results[_called(call)].pop(0))
+    return _with_results(transcript, found)
+
+
+def _with_results(transcript: Transcript, found: Mapping[str, Message]) -> Transcript:
+    """Put results behind calls that had none."""
+    if not found:
         return transcript
     messages: list[Message] = []
     for message in transcript.messages:
         messages.append(message)
-        messages += [results[call.id] for call in message.tool_calls if call.id in results]
-    left = tuple(call for call in transcript.uncertain if call.id not in results)
+        messages += [found[call.id] for call in message.tool_calls if call.id in found]
+    left = tuple(call for call in transcript.uncertain if call.id not in found)
     return transcript._replace(messages=tuple(messages), uncertain=left)
+
+
+def _happened(until: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Any]]:
+    """Return what a person said of steps, where no start has used it yet: said, and the result."""
+    ledger = Ledger()
+    for record in until:
+        if record.kind in MARKS or record.kind in ("waypoint", "finish"):
+            ledger.take(record)
+    found: dict[tuple[str, str], tuple[str, Any]] = {}
+    for question in ledger.questions.values():
+        about = question.record.head.get("about")
+        if question.state == "answered" and isinstance(about, list) and len(about) == 2:
+            said_, result = value_of(question)
+            given = None if result is NOT_GIVEN else result
+            found[(str(about[0]), str(about[1]))] = (str(said_), given)
+    return found
+
+
+def _with_answers(
+    steps: dict[tuple[str, str], list[Record]], until: Sequence[Record]
+) -> dict[tuple[str, str], list[Record]]:
+    """Settle steps of the program of which a person has said whether they happened."""
+    for name, (said_, result) in _happened(until).items():
+        found = steps.get(name)
+        if found and said_ == "happened":
+            encoded = codec.encode(result)
+            head = {**found[-1].head, "what": "result"}
+            head |= {"tagged": True} if encoded.tagged else {}
+            steps[name] = [Record(head, b'"data":' + encoded.data, "", None)]
+        elif found and said_ == "rerun":
+            steps[name] = []  # it may be done again, and is not asked about again
+    return {name: found for name, found in steps.items() if found}
+
+
+def _answered(
+    transcript: Transcript, until: Sequence[Record], effects: Sequence[Record]
+) -> Transcript:
+    """Settle calls of tools likewise, known by how they were called."""
+    said_ = {name: told for name, told in _happened(until).items() if told[0] == "happened"}
+    if not said_:
+        return transcript
+    begun_ = {_name_of(r): r.head for r in effects if r.head.get("what") == "started"}
+    found: dict[str, Message] = {}
+    for name, (_, result) in said_.items():
+        of = begun_.get(name, {}).get("of", "")
+        for call in transcript.uncertain:
+            given = call.arguments if isinstance(call.arguments, dict) else {}
+            like = bare(call.name) == bare(name[0]) and of in ("", arguments_text(given, CALL))
+            if like and call.id not in found:
+                text = result if isinstance(result, str) else json.dumps(result, default=str)
+                found[call.id] = Message("tool", text, (), call.id, call.name)
+                break
+    return _with_results(transcript, found)
+
+
+def _shallow(transcript: Transcript) -> Transcript:
+    """Turn arguments that are nested too deep to be kept into texts."""
+    messages = tuple(
+        message._replace(tool_calls=tuple(map(_flat, message.tool_calls)))
+        if message.tool_calls
+        else message
+        for message in transcript.messages
+    )
+    uncertain = tuple(map(_flat, transcript.uncertain))
+    return transcript._replace(messages=messages, uncertain=uncertain)
+
+
+def _flat(call: ToolCall) -> ToolCall:
+    name = call.name.encode("utf-8", "replace").decode()  # it becomes the name of a step
+    if isinstance(call.arguments, dict) and _deeper(call.arguments, _LEVELS):
+        try:
+            text = json.dumps(call.arguments, ensure_ascii=False)
+        except (RecursionError, ValueError, TypeError):
+            text = "{…}"
+        return call._replace(name=name, arguments=text)
+    return call if name == call.name else call._replace(name=name)
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return bool(items) and (levels <= 0 or any(_deeper(item, levels - 1) for item in items))
 
 
 def _result_of(call: ToolCall, record: Record) -> Message:
@@ -370,12 +507,15 @@ def own_steps(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
         records: of a run, with their bodies, oldest first.
     """
     found: dict[tuple[str, str], list[Record]] = {}
+    others: set[tuple[str, str]] = set()  # by its first record a step is the program's or not
     for record in _effects(records):
-        head = record.head
+        head, name = record.head, _name_of(record)
         if head.get("what") == "fresh":
             found.clear()
-        elif not head.get("tool"):
-            name = (str(head.get("label", "")), str(head.get("key", "")))
+            others.clear()
+        elif name in others or (name not in found and (head.get("tool") or head.get("same"))):
+            others.add(name)
+        else:
             before = found.get(name, [])
             after = head.get("what") in ("uncertain", "unrecorded")
             found[name] = [*before, record] if after else [record]
@@ -383,15 +523,13 @@ def own_steps(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
 
 
 def _effects(records: Iterable[Record]) -> Iterable[Record]:
-    from caravanserai_core.records import Record as Made
-
     for record in records:
         if record.kind == "effect":
             yield record
         elif record.kind == "snapshot" and record.seq == 2:  # of a copy, a fork, a compaction
             for item in (record.data() or {}).get("carried", []):
                 if item.get("head", {}).get("kind") == "effect":
-                    yield Made(item["head"], str(item.get("body", "")).encode(), "", None)
+                    yield Record(item["head"], str(item.get("body", "")).encode(), "", None)
 
 
 _COPIED: Final[tuple[str, ...]] = (
@@ -416,9 +554,23 @@ def _steps_of(
         if last.get("what") == "started":
             named_ = {"label": label, "attempt": last.get("attempt", 1), "what": "uncertain"}
             yield _step({**named_, **({"key": key} if key else {})}, last["time"])
-    started = [r.head for r in _effects(records) if r.head.get("what") == "started"]
+    effects = list(_effects(records))
+    inherited = _Inherited(effects)
+    left: Counter[tuple[str, str]] = Counter()
+    for name, record in inherited.first.items():
+        if not inherited.ended(name):
+            # It is still what began there, whoever goes on, with the key that it was given there.
+            kept = {field: record.head[field] for field in _COPIED if field in record.head}
+            kept |= {"same": record.head.get("same", ""), "what": "started"}
+            yield _step(kept, record.head["time"])
+            yield _step({**_bare_head(kept), "what": "uncertain"}, record.head["time"])
+            left[inherited.same(name)] += 1 + inherited.takers[name]
+    started = [r.head for r in effects if r.head.get("what") == "started"]
     mine = [found[0].head for found in own.values() if found[0].head.get("what") == "started"]
     for number, call in enumerate(transcript.uncertain, 1):
+        if left[_called(call)]:
+            left[_called(call)] -= 1
+            continue
         if any(does_call(head, call) for head in mine):
             continue  # it comes along as the program's own step
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
@@ -440,6 +592,12 @@ def _steps_of(
         yield _step({**step, "what": "uncertain"}, time)
 
 
+def _bare_head(head: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        field: head[field] for field in ("label", "key", "same", "attempt", "of") if field in head
+    }
+
+
 def _step(head: dict[str, Any], time: str, body: bytes = b"") -> dict[str, Any]:
     return {"head": head, "time": time, "body": body.decode()}
 
@@ -454,7 +612,7 @@ def _steps_results(
         told = any(does_call(record.head, call) for call in calls)
         if record.head.get("what") == "result" and not told:
             value = codec.displayed(codec.parse(record.member("data")))
-            found.append(Result(label, str(record.head.get("of", "")), _text(value)))
+            found.append(Result(label, redact(str(record.head.get("of", ""))), _text(value)))
     return found
 
 

@@ -12,8 +12,6 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
 from caravanserai_core import codec, questions
 from caravanserai_core.calls import briefly
 from caravanserai_core.errors import UsageError
@@ -217,10 +215,16 @@ def same(arguments: Mapping[str, Any]) -> str:
         arguments: by name, as JSON.
     """
     try:
-        data = orjson.dumps(dict(arguments), option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # half of a surrogate pair, an int of more than 64 bits
-        data = repr(sorted(map(repr, arguments.items()))).encode()
-    return hashlib.sha256(data).hexdigest()[:24]
+        return questions.digest_of(_sorted(dict(arguments)), "arguments")
+    except (UsageError, RecursionError):  # nested deeper than anything that can be kept
+        return hashlib.sha256(repr(arguments).encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def _sorted(value: Any) -> Any:
+    """Return JSON with its keys in order."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value, key=str)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def does_call(head: Mapping[str, Any], call: ToolCall) -> bool:

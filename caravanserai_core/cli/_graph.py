@@ -168,14 +168,18 @@ def _kept(stops: list[Stop], branched: set[int]) -> list[Stop | int]:
 
 def text(found: Family, marked: str) -> str:
     """Draw a family as a tree; the run that was asked for is marked."""
-    return "\n".join(_drawn(found, found.members[found.root], marked, ""))
+    return "\n".join(_drawn(found, found.members[found.root], marked, "", {found.root}))
 
 
-def _drawn(found: Family, member: Member, marked: str, indent: str) -> Iterator[str]:
+def _drawn(
+    found: Family, member: Member, marked: str, indent: str, seen: set[str]
+) -> Iterator[str]:
     made = f" ({_out.cell(member.made, 60)})" if member.made else ""
     mark = " ←" if member.run_id == marked else ""
     yield f"{_out.cell(member.run_id, 80)}{made}: {_word(member.status)}{mark}"
-    children = found.children(member.run_id)
+    # A run that has the name of one before it, which is gone, may come from itself.
+    children = [child for child in found.children(member.run_id) if child.run_id not in seen]
+    seen |= {child.run_id for child in children}
     branches: dict[int, list[Member]] = {}
     numbers = {stop.number for stop in member.stops}
     last = member.stops[-1].number if member.stops else 0
@@ -199,7 +203,7 @@ def _drawn(found: Family, member: Member, marked: str, indent: str) -> Iterator[
         if branched is None:
             yield f"{indent}{branch}{line}"
             continue
-        inner = _drawn(found, branched, marked, f"{indent}{below}   ")
+        inner = _drawn(found, branched, marked, f"{indent}{below}   ", seen)
         yield f"{indent}{branch}{line} {next(inner)}"
         yield from inner
 
