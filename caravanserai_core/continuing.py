@@ -22,6 +22,7 @@ from caravanserai_core.ownership import refuse_busy
 from caravanserai_core.pending import called
 from caravanserai_core.questions import Changed
 from caravanserai_core.quoting import code, one_line
+from caravanserai_core.redact import redact
 from caravanserai_core.stepping import Step, bare, does_arguments, same
 from caravanserai_core.words import listed
 
@@ -207,6 +208,10 @@ def _carry(journal: Journal, handed: Handoff) -> None:
     """Write the steps that come along and are not there yet; runs in the run's turn."""
     for step in handed.steps:
         head = {**step["head"], "carried": handed.run_id}
+        # A secret may have been declared since. The name of a program's own step stays.
+        head |= {name: redact(head[name]) for name in ("of", "why") if name in head}
+        if "same" in head:
+            head["label"] = redact(head["label"])
         if not _is_new(journal, head):
             continue
 
