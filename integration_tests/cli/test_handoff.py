@@ -160,6 +160,18 @@ def test_a_run_that_is_gone_is_drawn_as_gone(cli: Cli, family: None) -> None:
     assert '["no waypoint"]' in chart
 
 
+def test_a_run_that_comes_from_one_of_its_own_name_is_drawn(cli: Cli) -> None:
+    with open_run("a") as run:
+        run.checkpoint({}, "A.")
+    with open_run("b", continues="a") as run:
+        run.checkpoint({}, "B.")
+    clean("a")
+    with open_run("a", continues="b") as run:
+        run.checkpoint({}, "A again.")
+    assert cli("log", "a", "--graph").exit_code == 0
+    assert cli("log", "b", "--mermaid").exit_code == 0
+
+
 def test_a_chart_for_mermaid(cli: Cli, family: None) -> None:
     lines = cli("log", "draft", "--mermaid").stdout.splitlines()
     assert lines[0] == "flowchart TD"

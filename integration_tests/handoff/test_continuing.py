@@ -39,7 +39,7 @@ from caravanserai_core.doing import Inside
 from caravanserai_core.handed import Handoff
 from caravanserai_core.journal import Journal, journal_for
 from caravanserai_core.listing import runs
-from caravanserai_core.stepping import Step
+from caravanserai_core.stepping import Step, same
 from caravanserai_core.stores import open_store
 from caravanserai_core.transcript import Message, ToolCall, Transcript
 from integration_tests.support import ROOT
@@ -493,3 +493,142 @@ def test_a_step_of_a_framework_knows_what_its_run_was_handed(store: Path) -> Non
         inside = Inside(journal_for(open_store(store), "second"))
         assert inside.handoff == run.handoff is not None
     assert Inside(journal_for(open_store(store), "first")).handoff is None
+
+
+# ---------------------------------------------------------------------- over several handoffs
+
+
+class Killed(BaseException):
+    """A process dies: nothing is recorded of it."""
+
+
+def dies(*_: Any) -> Any:
+    raise Killed
+
+
+def open_steps(store: Path, run_id: str) -> list[dict[str, Any]]:
+    """Return what a run that goes on from this one would take over as begun."""
+    steps = handoff(run_id, store=store).steps
+    return [step["head"] for step in steps if step["head"]["what"] == "started"]
+
+
+def in_run(store: Path, run_id: str, continues: str) -> tuple[Journal, Inherited]:
+    """Begin a run as an adapter does."""
+    journal = journal_for(open_store(store), run_id)
+    return journal, Inherited(begin(journal, continues))
+
+
+def call_in(journal: Journal, inherited: Inherited, call: Any, policy: Any = "rerun") -> Any:
+    """Make the call that may have happened."""
+    step = Step(("pay", "own"), "", "to", f"{journal.run_id}/1")
+    return inherited.once(journal, step, {"to": "b", "eur": 5}, call, policy)
+
+
+def test_a_call_keeps_its_key_over_any_number_of_handoffs(tmp_path: Path) -> None:
+    with_calls(tmp_path)
+    token = open_steps(tmp_path, "first")[0]["token"]
+    before = "first"
+    for name in ("second", "third", "fourth"):
+        journal, inherited = in_run(tmp_path, name, before)
+        with pytest.raises(Killed):
+            call_in(journal, inherited, dies)
+        before = name
+
+    for name in ("second", "third", "fourth"):
+        assert [step["token"] for step in open_steps(tmp_path, name)] == [token]
+    seen: list[str] = []
+    journal, inherited = in_run(tmp_path, "fifth", "fourth")
+    assert call_in(journal, inherited, lambda: seen.append(idempotency_key()) or "paid") == "paid"
+    assert seen == [token]
+    assert not open_steps(tmp_path, "fifth")
+    assert "it may have happened twice" in handoff("fifth", store=tmp_path).text
+
+
+def test_what_ended_is_known_as_ended_wherever_a_kill_came(tmp_path: Path) -> None:
+    """Between the record of the call that came along and that of the call that did it."""
+    with_calls(tmp_path)
+    journal, inherited = in_run(tmp_path, "second", "first")
+    real = Journal.add
+    added: list[str] = []
+
+    def add(self: Journal, kind: str, fields: dict[str, Any], *args: Any, **more: Any) -> int:
+        if fields.get("what") == "result":
+            added.append(kind)
+            if len(added) == 2:
+                raise Killed
+        return real(self, kind, fields, *args, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "add", add)
+        with pytest.raises(Killed):
+            call_in(journal, inherited, lambda: charge(5))
+
+    found = handoff("second", store=tmp_path)
+    assert not open_steps(tmp_path, "second")
+    assert not found.uncertain
+    assert done == [5]
+
+
+def test_what_a_person_said_counts_in_the_next_run(crashed: Path) -> None:
+    with open_run("first", store=crashed) as run, pytest.raises(WaitingForPerson):
+        run.once("charge", charge, 7, key=7)
+    answer("first", "happened", result="charged at 9:14", store=crashed)
+
+    with open_run("second", store=crashed, continues="first") as run:
+        assert run.once("charge", charge, 7, key=7, on_uncertain="rerun") == "charged at 9:14"
+
+    assert done == []
+
+
+def test_a_step_and_a_tool_of_one_name_are_one_call(crashed: Path) -> None:
+    """In both directions: a tool does what a step of the program may have done."""
+    journal, inherited = in_run(crashed, "second", "first")
+    step = Step(("charge", "own"), "", "account=7", "second/1")
+    with pytest.raises(WaitingForPerson):
+        inherited.once(journal, step, {"account": 7}, lambda: charge(7), "ask")
+    answer("second", "happened", result="charged 7", store=crashed)
+    assert inherited.once(journal, step, {"account": 7}, lambda: charge(7), "ask") == "charged 7"
+
+    with_calls(crashed.joinpath("other"))
+    with (
+        open_run("third", store=crashed / "other", continues="first") as run,
+        pytest.raises(WaitingForPerson),
+    ):
+        run.once("pay", lambda *_: charge(5), 5, "b", key="mine")
+    assert done == []
+
+
+def test_the_name_is_read_as_it_was(tmp_path: Path) -> None:
+    """Whatever runs there are by then, and whatever became of the other one."""
+    with open_run("team@3", store=tmp_path) as run:
+        run.checkpoint({}, "Its name has a sign.")
+    with open_run("one", store=tmp_path, continues="team@3"):
+        pass
+    with open_run("job", store=tmp_path) as run:
+        run.checkpoint({}, "First.")
+    with open_run("two", store=tmp_path, continues="job@1"):
+        pass
+    clean("team@3", store=tmp_path)
+    with open_run("job@1", store=tmp_path) as run:
+        run.checkpoint({}, "Another one.")
+
+    for name, other in (("one", "team@3"), ("two", "job@1"), ("two", "job"), ("two", "job@-1")):
+        with open_run(name, store=tmp_path, continues=other):
+            pass
+    journal = next(Path(open_store(tmp_path).where("job")).glob("*.jsonl"))
+    journal.write_bytes(b"garbage\n" * 9)
+    with open_run("two", store=tmp_path, continues="job@1") as run:
+        assert run.handoff is not None
+
+
+def test_a_goal_of_the_programs_own_stays(store: Path) -> None:
+    with open_run("second", store=store, goal="Write it down.", continues="first") as run:
+        run.checkpoint({}, "Begun.")
+    assert handoff("second", store=store).goal == "Write it down."
+
+
+def test_equal_calls_are_equal_to_the_type() -> None:
+    values = [1, True, 1.0, "1", None, float("nan"), float("inf"), [1], {"a": 1}, 2**70]
+    digests = [same({"x": value}) for value in values]
+    assert len(set(digests)) == len(values)
+    assert same({"a": {"y": 1, "x": 2**70}, "b": 1}) == same({"b": 1, "a": {"x": 2**70, "y": 1}})

@@ -272,6 +272,15 @@ def test_it_stays_within_its_budget(
     sections(found.text)
 
 
+def test_each_call_that_may_have_happened_is_named() -> None:
+    calls = tuple(ToolCall(f"c{n}", "pay", {"account": n}) for n in range(3))
+    text = handed(unsure=("`pay(account=1)` began, and more.",), transcript=Transcript((), calls))
+
+    said = sections(text.text)["## Not certain"]
+
+    assert [said.count(f"`pay(account={n})`") for n in range(3)] == [1, 1, 1]
+
+
 def test_what_does_not_fit_is_said_to_be_left_out() -> None:
     found = handed(
         done=tuple(f"Step {n} {'x' * 200}" for n in range(200)),
