@@ -291,6 +291,62 @@ def test_what_was_handed_stands_in_front_once_and_says_what_was_settled() -> Non
     assert "# Handoff" in alone.messages[1].text
 
 
+ERROR = "Error executing tool: unreachable"
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        ([({"key": "honey"}, "29.6 kg")], ["c2"]),
+        ([({"key": "honey"}, "29.6 kg"), ({"key": "honey"}, "30 kg")], []),
+        ([({"key": "honey"}, ERROR)], ["c1", "c2"]),
+        ([({"key": "honey"}, ERROR), ({"key": "honey"}, "29.6 kg")], ["c2"]),
+        ([({"key": True}, "1"), ({"key": 1.0}, "1")], ["c1", "c2"]),
+    ],
+)
+def test_an_equal_call_that_did_not_fail_settles_one_that_was_not_certain(
+    later: list[tuple[dict[str, Any], str]], left: list[str]
+) -> None:
+    key: Any = 1 if later[0][0] == {"key": True} else "honey"
+    open_ = tuple(ToolCall(id_, "lookup", {"key": key}) for id_ in ("c1", "c2"))
+    before = Transcript((Message("user", "Go."), Message("assistant", "", open_)), open_)
+    entry = trees.done(0, "Yes.", "Researcher")
+    messages = entry["output"]["messages"] = [{"role": "user", "content": "Work."}]
+    for number, (arguments, result) in enumerate(later):
+        calls = [called(f"d{number}", "lookup", **arguments)]
+        messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": f"d{number}", "content": result})
+
+    found = transcript(raw(trees.ended(entry, raw="Yes.")), [{"transcript": before.to_json()}])
+
+    assert [call.id for call in found.uncertain] == left
+    told = [m for m in found.messages if m.role == "tool"]
+    settled = [id_ for id_ in ("c1", "c2") if id_ not in left]
+    assert [m.tool_call_id for m in told if m.text == SETTLED and m.failed] == settled
+    assert [m.failed for m in told[len(settled) :]] == [result == ERROR for _, result in later]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_step_that_came_along_is_no_call_of_its_own(ended: bool) -> None:
+    """The call that takes its place is told, also where only the step knows what came of it."""
+    came = {"same": "5a4e", "carried": "a", "of": "n=2"}
+    since = [
+        effect("pay", "old", "started", **came),
+        effect("pay", "old", "uncertain", **came),
+        step("task-1.0a/1|model|x#1", said([called("c", "pay", n=2)])),
+        effect("pay", "new", "started", of="n=2", takes=["pay", "old"]),
+        effect("pay", "old", "started", **came),
+    ]
+    if ended:
+        since.append(effect("pay", "old", "result", data="paid", same="5a4e", of="n=2"))
+
+    found = transcript(raw(trees.crew()), since=since)
+
+    assert [call.id for m in found.messages for call in m.tool_calls] == ["c"]
+    assert [m.text for m in found.messages if m.role == "tool"] == ["paid"] * ended
+    assert len(found.uncertain) == (not ended)
+
+
 def said(answer: Any) -> dict[str, Any]:
     return {"answer": answer, "agent": "Writer", "usage": [], "model": ""}
 

@@ -164,3 +164,48 @@ def test_the_function_of_an_adapter_is_found_by_its_name(
     assert found([1]) == ("read", [1])
     assert transcript.find("another") is None
     sys.modules.pop("other_agent")
+
+
+def pay(id_: str, result: str, *, failed: bool = False, **arguments: Any) -> list[Any]:
+    """Return a call and what the model was told of it."""
+    status: Any = "error" if failed else "success"
+    return [
+        AIMessage("", tool_calls=[{"name": "pay", "args": arguments, "id": id_}]),
+        ToolMessage(result, tool_call_id=id_, status=status),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        ([pay("d", "paid", n=1)], ["c2"]),
+        ([pay("d", "paid", n=1), pay("e", "paid", n=1)], []),
+        ([pay("d", "unreachable", failed=True, n=1)], ["c1", "c2"]),
+        ([pay("d", "unreachable", failed=True, n=1), pay("e", "paid", n=1)], ["c2"]),
+        ([pay("d", "paid", n=True), pay("e", "paid", n=1.0)], ["c1", "c2"]),
+    ],
+)
+def test_an_equal_call_that_did_not_fail_settles_one_that_was_not_certain(
+    later: list[list[Any]], left: list[str]
+) -> None:
+    before = [*pay("c1", transcript.NO_RESULT, n=1), *pay("c2", transcript.NO_RESULT, n=1)]
+    found = messages_of(raw([*before, *(message for one in later for message in one)]))
+    assert [call.id for call in found.uncertain] == left
+    settled = [m for m in found.messages if m.tool_call_id in ("c1", "c2")]
+    assert [m.tool_call_id for m in settled] == [id_ for id_ in ("c1", "c2") if id_ not in left]
+    assert all(m.failed and m.text != transcript.NO_RESULT for m in settled)
+
+
+def test_what_was_handed_over_settles_nothing_more() -> None:
+    """It settled what it could in the run before."""
+    handed = [*pay("c", transcript.NO_RESULT, n=1), *pay("d", "paid", n=1)]
+    begins = HumanMessage("brief", additional_kwargs={"caravanserai": "handoff"})
+    assert [call.id for call in messages_of(raw([*handed, begins])).uncertain] == ["c"]
+    assert messages_of(raw([*handed, begins, *pay("e", "paid", n=1)])).uncertain == ()
+
+
+@pytest.mark.parametrize("call", ["lookup", {"id": "c", "function": "lookup"}, None])
+def test_a_call_in_another_form_is_a_loss(call: Any) -> None:
+    found = messages_of([{"role": "assistant", "content": "x", "tool_calls": [call]}])
+    assert found.messages == (Message("assistant", "x"),)
+    assert found.losses == ("1 × a call of a tool in a form that is not known here",)

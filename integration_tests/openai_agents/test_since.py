@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from integration_tests.support import require
 
 require("agents")
 
-from caravanserai import handoff
+from caravanserai import checkpoint, handoff
 from caravanserai.openai_agents._steps import call_key, digest
 from caravanserai.openai_agents.transcript import transcript
 from caravanserai_core.questions import digest_of
@@ -204,3 +205,46 @@ def test_results_of_any_type_are_told(data: Any, text: str) -> None:
 
 def test_a_run_without_a_waypoint_has_no_conversation() -> None:
     assert transcript(None, since=[]) == Transcript(())
+
+
+ERROR = "An error occurred while running the tool. Please try again. Error: unreachable"
+
+
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        (['{"n": 1}', "paid"], ["c2"]),
+        (['{"n": 1}', ERROR], ["c1", "c2"]),
+        (['{"n": 1}', "Tool execution was not approved."], ["c1", "c2"]),
+        (['{"n": true}', "paid"], ["c1", "c2"]),
+        (['{"n": 1.0}', "paid"], ["c1", "c2"]),
+    ],
+)
+def test_an_equal_call_that_did_not_fail_settles_one_that_was_not_certain(
+    later: list[str], left: list[str]
+) -> None:
+    calls = (ToolCall("c1", "pay", {"n": 1}), ToolCall("c2", "pay", {"n": 1}))
+    asked = (Message("user", "Pay."), Message("assistant", "", calls))
+    handed = Transcript(asked, calls).to_json()
+    seed = {"source": "a@1", "conversation": handed, "brief": "A brief."}
+    given, result = later
+    since = [
+        answer("#1", ("pay", "d", given)),
+        step(1, "d", "started"),
+        step(1, "d", "result", result),
+    ]
+
+    found = transcript({**STATE, "seed": seed}, since=since)
+
+    assert [call.id for call in found.uncertain] == left
+    told = {m.tool_call_id: m.failed for m in found.messages if m.role == "tool"}
+    assert told == {"d": result != "paid", **({} if "c1" in left else {"c1": True})}
+
+
+def test_killed_before_its_first_waypoint_a_run_has_what_it_was_handed(tmp_path: Path) -> None:
+    checkpoint("a", {"messages": [{"role": "user", "content": "Pay."}]}, store=tmp_path)
+    handed = handoff("a", store=tmp_path).to_json()
+
+    found = transcript(None, since=[Since("entry", "handoff", {"name": "handoff"}, handed)])
+
+    assert found.messages[0] == Message("user", "Pay.")

@@ -100,6 +100,7 @@ class Work:
     def __init__(self, carried: dict[str, Any], since: Iterable[Since] = ()) -> None:
         self._steps = dict(carried)
         self._effects: dict[str, list[Since]] = {}
+        self._carried: dict[str, Since] = {}
         for item in since:
             if item.kind == "effect":
                 self._take_effect(item)
@@ -115,6 +116,10 @@ class Work:
         if head.get("what") == "fresh":
             self._steps.clear()
             self._effects.clear()
+            self._carried.clear()
+        elif "same" in head or "carried" in head:
+            # It came along from another run: the call that takes its place is told.
+            self._carried[str(head.get("key", ""))] = item
         elif head.get("tool") and not _CALLBACKS.fullmatch(item.name):
             self._effects.setdefault(str(head.get("key", "")), []).append(item)
 
@@ -161,10 +166,10 @@ class Work:
             given = dict_of(self._steps.get(f"{called}|{GIVEN}"))
             of = text_of(dict_of(self._steps.get(called)).get("of"))
             of = of or text_of(effect[0].head.get("of") if effect else "")
-            yield Asked(Call("", label, given or of or {}), gave or _gave(effect[-1]))
+            yield Asked(Call("", label, given or of or {}), gave or self._ended(effect))
         for found in self._effects.values():
             of = text_of(found[0].head.get("of"))
-            yield Asked(Call("", found[0].name, of or {}), _gave(found[-1]))
+            yield Asked(Call("", found[0].name, of or {}), self._ended(found))
 
     def _called(self) -> list[tuple[str, str]]:
         """Return the calls that steps tell of and no answer asked for: their keys, and tools."""
@@ -211,7 +216,7 @@ class Work:
             self._asked.add(key)
             inside = f"{path}/{digest(key)}"
             if gave is None and effect is not None:
-                gave = _gave(effect[-1])
+                gave = self._ended(effect)
             elif gave is None and any(_path(one).startswith(inside) for one in self._steps):
                 gave = self._of_coworker(inside)
             elif gave is None:
@@ -236,6 +241,15 @@ class Work:
         known = dict_of(self._steps.get(key))
         return Gave(text_of(known.get("gave"))) if known else None
 
+    def _ended(self, effect: list[Since]) -> Gave | None:
+        """Return what a call gave, as the records of its step say; None: that is not known."""
+        last = effect[-1]
+        takes = list_of(last.head.get("takes"))
+        gave = _gave(last)
+        if gave is None and len(takes) == 2 and takes[1] in self._carried:
+            return _gave(self._carried[takes[1]])  # killed before it was told of the call too
+        return gave
+
     def _of_coworker(self, path: str) -> Gave:
         said = [answer for key, answer in self._answers.items() if _path(key).startswith(path)]
         if said and not said[-1].calls:
@@ -251,7 +265,7 @@ class Work:
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         of = arguments_text(arguments)
         exact = [key for key in same if effects[key][0].head.get("of", "") == of]
-        return _gave(effects.pop((exact or same)[0])[-1])
+        return self._ended(effects.pop((exact or same)[0]))
 
 
 def _answer(data: Any) -> Answer:

@@ -40,6 +40,17 @@ _ROLES: Final[dict[str, Role]] = {
 _UNKNOWN: Final = "a call of a tool in a form that is not known here"
 _PLAN: Final = "plan"
 _IN_FRONT: Final = "(What was handed over by the run before: it stands in front.)"
+_FAILED: Final = (
+    "Error executing tool",
+    "Error: Failed to parse tool arguments",
+    "Error: the Action Input is not a valid",
+    "I encountered an error",
+    "I tried reusing the same input, I must stop",
+    "Tool execution blocked by hook.",
+    "You tried to use the tool",
+)
+"""How the texts begin that CrewAI gives in the place of a result: messages do not say it else."""
+
 _SETTLED: Final = "Whether this happened was not certain. The equal call below settled it."
 
 
@@ -107,18 +118,22 @@ class _Reader:
     def _settled(self) -> Iterator[Message]:
         """Yield the messages, with a result for calls that were not certain and are since."""
         seeded = 0 if self._seed is None else len(self._seed.messages)
-        answered = {message.tool_call_id for message in self.messages}
-        later = {
+        results = [message for message in self.messages if message.role == "tool"]
+        answered = {message.tool_call_id for message in results}
+        told = {message.tool_call_id for message in results if not message.failed}
+        # One equal call that did not fail settles one that may have happened, the first one.
+        later = Counter(
             _what(call)
             for message in self.messages[seeded:]
             for call in message.tool_calls
-            if call.id in answered
-        }
+            if call.id in told
+        )
         for number, message in enumerate(self.messages):
             yield message
             for call in message.tool_calls if number < seeded else ():
-                if call.id not in answered and _what(call) in later:
-                    yield Message("tool", _SETTLED, (), call.id, call.name)
+                if call.id not in answered and later[_what(call)]:
+                    later[_what(call)] -= 1
+                    yield Message("tool", _SETTLED, (), call.id, call.name, True)
 
     # ------------------------------------------------------------------ crews
 
@@ -162,7 +177,11 @@ class _Reader:
         for call, one in zip(calls, asked, strict=True):
             if one.gave is not None:
                 text, failed = one.gave
-                self.messages.append(Message("tool", text, (), call.id, call.name, failed))
+                self._result(text, call.id, call.name, failed=failed)
+
+    def _result(self, text: str, call: str, tool: str | None, *, failed: bool = False) -> None:
+        failed = failed or text.lstrip().startswith(_FAILED)
+        self.messages.append(Message("tool", text, (), call, tool, failed))
 
     def _left(self, work: Work) -> None:
         """Tell the calls that no answer of a model asked for."""
@@ -255,7 +274,7 @@ class _Reader:
         if role == "tool":
             call = ids.get(text_of(fields.get("tool_call_id")), text_of(fields.get("tool_call_id")))
             tool = text_of(fields.get("name")) or None
-            self.messages.append(Message(role, text, (), call, tool))
+            self._result(text, call, tool)
             return
         calls = tuple(self._calls(fields, ids)) if role == "assistant" else ()
         by_text = observed(text) if role == "assistant" and not calls else None

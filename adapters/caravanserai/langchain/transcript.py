@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import codec
-from caravanserai_core.stepping import does_call
+from caravanserai_core.stepping import bare, does_call, same
 from caravanserai_core.transcript import NO_RESULT, Message, ToolCall, Transcript, unanswered
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ _ROLES: Final[dict[str, Role]] = {
 _ELSEWHERE: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call"})
 """Blocks that repeat what a message's `tool_calls` say."""
 
+_SETTLED: Final = "Whether this happened was not certain. An equal call was made later: see there."
+_UNKNOWN: Final = "a call of a tool in a form that is not known here"
+
 
 def messages_of(tree: Any, *, since: Sequence[Since] = ()) -> Transcript:
     """Read the conversation of a state.
@@ -59,11 +62,14 @@ def messages_of(tree: Any, *, since: Sequence[Since] = ()) -> Transcript:
         tree = tree.get("messages")
     losses: Counter[str] = Counter()
     found: list[Message] = []
+    own = 0
     for number, item in enumerate(tree if type(tree) is list else []):
         message = _message(item, number, losses)
         if message is not None:
             found.append(message)
-    messages = _with_steps(_settled(found), since)
+        if fields_of(item)[1].get("additional_kwargs") == HANDED:
+            own = len(found)  # what stands before was handed over
+    messages = _with_steps(_settled(found, own), since)
     told = tuple(f"{count} × {what}" for what, count in losses.items())
     return Transcript(messages, tuple(unanswered(messages)), told)
 
@@ -80,20 +86,39 @@ def handed_in(since: Sequence[Since]) -> Transcript:
     return Transcript(())
 
 
-def _settled(messages: list[Message]) -> tuple[Message, ...]:
-    """Leave out what a model was told in the place of a result, unless the call was made since."""
+def _settled(messages: list[Message], own: int) -> tuple[Message, ...]:
+    """Leave out what a model was told in the place of a result, unless the call was made since.
+
+    One equal call that did not fail settles one that may have happened, the first one.
+
+    Args:
+        messages: the conversation.
+        own: how many stand in front that were handed over: no call of these settles one.
+    """
     instead = [m for m in messages if m.role == "tool" and m.text == NO_RESULT]
     if not instead:
         return tuple(messages)
-    calls = [call for message in messages for call in message.tool_calls]
     open_ = {message.tool_call_id for message in instead}
-    answered = {message.tool_call_id for message in messages if message.role == "tool"} - open_
-    gone = set()
-    for place, call in enumerate(calls):
-        later = [other for other in calls[place + 1 :] if other.id in answered]
-        if call.id in open_ and call not in [other._replace(id=call.id) for other in later]:
-            gone.add(call.id)
-    return tuple(m for m in messages if m not in instead or m.tool_call_id not in gone)
+    told = {m.tool_call_id for m in messages if m.role == "tool" and not m.failed} - open_
+    left: dict[tuple[str, str], list[str]] = {}
+    for place, message in enumerate(messages):
+        for call in message.tool_calls:
+            if call.id in open_:
+                left.setdefault(_known_by(call), []).append(call.id)
+            elif place >= own and call.id in told and left.get(_known_by(call)):
+                left[_known_by(call)].pop(0)
+    gone = {id_ for ids in left.values() for id_ in ids}
+    return tuple(
+        m._replace(text=_SETTLED, failed=True) if m in instead else m
+        for m in messages
+        if m not in instead or m.tool_call_id not in gone
+    )
+
+
+def _known_by(call: ToolCall) -> tuple[str, str]:
+    """Return by which equal calls are known: 1, 1.0 and True are not equal."""
+    given = call.arguments
+    return bare(call.name), same(given) if type(given) is dict else f"text {given}"
 
 
 def _with_steps(messages: tuple[Message, ...], since: Sequence[Since]) -> tuple[Message, ...]:
@@ -142,7 +167,7 @@ def _message(item: Any, number: int, losses: Counter[str]) -> Message | None:
         role = "user"
     name = _text(fields.get("name")) or None
     text = _content(fields.get("content"), losses)
-    calls = _calls(fields, number) if role == "assistant" else ()
+    calls = _calls(fields, number, losses) if role == "assistant" else ()
     if fields.get("invalid_tool_calls"):
         losses["a call whose arguments are no valid JSON"] += len(fields["invalid_tool_calls"])
     if role != "tool":
@@ -199,12 +224,15 @@ def _content(node: Any, losses: Counter[str]) -> str:
     return "\n\n".join(texts)
 
 
-def _calls(fields: dict[str, Any], number: int) -> tuple[ToolCall, ...]:
+def _calls(fields: dict[str, Any], number: int, losses: Counter[str]) -> tuple[ToolCall, ...]:
     calls = []
     written = fields.get("tool_calls")
     for place, call in enumerate(written if type(written) is list else []):
         # In OpenAI's form the name and the arguments, a text, are one level deeper.
-        inner = call.get("function", call)
+        inner = call.get("function", call) if type(call) is dict else None
+        if type(inner) is not dict:
+            losses[_UNKNOWN] += 1
+            continue
         arguments = inner.get("args", inner.get("arguments", {}))
         if type(arguments) is not dict or list(arguments) == ["$str"]:
             arguments = _arguments(_text(arguments))

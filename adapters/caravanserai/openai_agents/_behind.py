@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from caravanserai_core.transcript import Since
 
-__all__ = ["Behind"]
+__all__ = ["WAITS", "Behind"]
 
-_WAITS: Final = "This call did not run: it waits for a person to approve it."
+WAITS: Final = "This call did not run: it waits for a person to approve it."
+"""Told in the place of a result."""
 
 
 class Behind:
@@ -48,12 +49,12 @@ class Behind:
                 self._calls[_items.name_of(one.head.get("key"))] = one
             elif one.name == MODEL:
                 self._answer(key, one)
+            elif one.name == ENTRY and isinstance(one.data, dict):
+                self.handed = one.data  # an agent's handoff, of the same name, has a text
             elif one.name == HANDOFF:
                 self._handoffs[key] = _items.name_of(one.data)
             elif one.name == SESSION and key == "get-1" and isinstance(one.data, dict):
                 self.history = one.data.get("items") or []
-            elif one.name == ENTRY and isinstance(one.data, dict):
-                self.handed = one.data
 
     def _answer(self, key: str, one: Since) -> None:
         if not isinstance(one.data, dict) or one.data.get("void"):
@@ -113,7 +114,7 @@ class Behind:
         elif step is not None and what == "error":
             yield _result(call, _items.name_of(step.head.get("error")))._replace(failed=True)
         elif step is None and waits:
-            yield _result(call, _WAITS)
+            yield _result(call, WAITS)
 
 
 def _number(one: Since) -> int:

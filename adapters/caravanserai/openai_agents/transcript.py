@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai.openai_agents import _items, _seed
-from caravanserai.openai_agents._behind import Behind
+from caravanserai.openai_agents._behind import WAITS, Behind
 from caravanserai_core import codec
 from caravanserai_core.handed import Handoff
 from caravanserai_core.stepping import bare, same
@@ -33,6 +33,13 @@ _LOST: Final = {
     "compaction": "a compacted part of the conversation, which only its provider can read",
     "item_reference": "an item that only the provider holds",
 }
+
+_FAILED: Final = (
+    "An error occurred while running the tool.",
+    "An error occurred while parsing tool arguments.",
+    "Tool execution was not approved.",
+)
+"""How the texts begin that the SDK gives in the place of a result: no item says that it failed."""
 
 _LATER: Final = "What came of this call is not known. An equal one was made later: see there."
 
@@ -133,7 +140,7 @@ def _asked(
 
 def _call_of(call: ToolCall) -> tuple[str, str]:
     arguments = call.arguments
-    return bare(call.name), same(arguments) if isinstance(arguments, dict) else arguments
+    return bare(call.name), same(arguments) if isinstance(arguments, dict) else f"text {arguments}"
 
 
 class _Reader:
@@ -189,7 +196,8 @@ class _Reader:
     def _done(self, uncertain: tuple[ToolCall, ...]) -> list[ToolCall]:
         """Return the calls of the run before that an equal one of this run took the place of."""
         own = self.messages[self._begins :]
-        answered = {message.tool_call_id for message in own if message.role == "tool"}
+        results = [one for one in own if one.role == "tool" and not one.failed]
+        answered = {one.tool_call_id for one in results if one.text != WAITS}
         ended = [c for message in own for c in message.tool_calls if c.id in answered]
         made = [_call_of(call) for call in ended]
         done = []
@@ -204,7 +212,7 @@ class _Reader:
             yield message
             for call in message.tool_calls:
                 if call in done:
-                    yield Message("tool", _LATER, (), call.id, call.name)
+                    yield Message("tool", _LATER, (), call.id, call.name, True)
 
     def _flush(self) -> None:
         """Put the results of the provider's own tools behind the answer that they are of."""
@@ -246,6 +254,7 @@ class _Reader:
         self._flush()
         call_id = self._ids.get(call_id, call_id)
         name = self._names.get(call_id)
+        failed = failed or text.startswith(_FAILED)
         self.messages.append(Message("tool", text, (), call_id, name, failed))
 
     def _ran_elsewhere(self, item: Item) -> None:
