@@ -505,6 +505,9 @@ def _ticks(texts: list[str]) -> int:
     return 2 * (3 + max((len(run) for text in texts for run in re.findall("`+", text)), default=0))
 
 
+_BRIEF: Final = re.compile(r"# Handoff of run `")
+
+
 def _said(message: Message, names: dict[str, str]) -> str:
     """Return a message: a line that says whose it is, and what was said, each line set in."""
     called = message.name or names.get(message.tool_call_id or "")
@@ -514,6 +517,9 @@ def _said(message: Message, names: dict[str, str]) -> str:
         id_ = one_line(message.tool_call_id or "", 60)
         who = f"{'error' if message.failed else 'result'} of{name or ' a tool'} [{id_}]"
     lines = [f"{who}:"]
+    if message.role == "user" and _BRIEF.match(message.text):
+        # What an earlier handoff told is old by now, and its messages stand here anyway.
+        return f"{who}:\n  ({one_line(message.text.partition(chr(10))[0].removeprefix('# '), 200)})"
     text = visible(redact(message.text)).replace("\r\n", "\n").strip("\n")
     if len(text) > _MESSAGE:
         text = text[:_MESSAGE].rstrip() + " …"

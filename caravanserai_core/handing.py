@@ -42,7 +42,7 @@ from caravanserai_core.quoting import code, one_line, quoted
 from caravanserai_core.records import Record
 from caravanserai_core.redact import beginning, redact, redact_fields
 from caravanserai_core.stepping import CALL, bare, does_call, same, token_of
-from caravanserai_core.transcript import Message, Transcript
+from caravanserai_core.transcript import Message, Transcript, find
 from caravanserai_core.words import arguments_text
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ _FILES: Final = frozenset(
 
 _MOST_FILES: Final = 30
 _DIGITS: Final = 10
+_MESSAGES: Final = "langchain"
 _LEVELS: Final = 50
 """Most levels of arguments that are kept as such; deeper ones become a text."""
 _HANDED_ON: Final = 30
@@ -155,7 +156,7 @@ def make(store: Store, run_id: str, at: int | None, max_chars: int = MAX_CHARS) 
     since, pending, decided = _behind(point, behind)
     said_ = conversation.read_from(store, run_id, records, number)
     effects = list(_effects(until))
-    said_ = _without_briefs(_without_instructions(_shallow(said_)))
+    said_ = _without_instructions(_shallow(said_))
     transcript = _answered(_settled(said_, effects), until, effects)
     earlier = _handed_before(records)
     steps = _with_answers(own_steps(until), until)
@@ -251,13 +252,15 @@ class _Inherited:
     Attributes:
         first: by name of such a step the first record of it, which says when it began.
         last: the last one.
-        takers: names of the steps that do one, and have no end of their own.
+        takers: by name how many steps that do one have no end of their own.
+        done: names of those that a step did which has one.
     """
 
     def __init__(self, effects: Sequence[Record]) -> None:
         self.first: dict[tuple[str, str], Record] = {}
         self.last: dict[tuple[str, str], Record] = {}
         self.takers: Counter[tuple[str, str]] = Counter()
+        self.done: set[tuple[str, str]] = set()
         takes: dict[tuple[str, str], tuple[str, str]] = {}
         for record in effects:
             head, name = record.head, _name_of(record)
@@ -268,7 +271,7 @@ class _Inherited:
             elif head.get("takes"):
                 takes[name] = (str(head["takes"][0]), str(head["takes"][1]))
                 if head.get("what") == "result":
-                    del takes[name]
+                    self.done.add(takes.pop(name))
             elif head.get("same") or name in self.first:
                 self.first.setdefault(name, record)
                 self.last[name] = record
@@ -295,11 +298,17 @@ def _called(call: ToolCall) -> tuple[str, str]:
 def _settled(transcript: Transcript, effects: Sequence[Record]) -> Transcript:
     """Give calls that came along as uncertain the results that they have got since."""
     inherited = _Inherited(effects)
+    calls = {call.id: call for m in transcript.messages for call in m.tool_calls}
+    ids = [m.tool_call_id for m in transcript.messages if m.role == "tool" and not m.failed]
+    answered = {_called(calls[id_]) for id_ in ids if id_ in calls}
     results: dict[tuple[str, str], list[Record]] = {}
     for name, record in inherited.last.items():
-        if inherited.ended(name):
-            # Of the call that came along, and of the one that did it, if that has no end.
-            times = 1 + inherited.takers[name]
+        open_ = inherited.takers[name]
+        told = name in inherited.done and inherited.same(name) in answered
+        if inherited.ended(name) and (open_ or not told):
+            # Of the call that came along, and of the one that did it, if that has no end. Where it
+            # has one, the conversation tells.
+            times = 1 + open_
             results.setdefault(inherited.same(name), []).extend([record] * times)
     found: dict[str, Message] = {}
     for call in transcript.uncertain:
@@ -404,22 +413,13 @@ def _deeper(value: Any, levels: int) -> bool:
 def _result_of(call: ToolCall, record: Record) -> Message:
     if record.head.get("what") == "error":
         return Message("tool", str(record.head.get("error", "")), (), call.id, call.name, True)
-    text = _text(codec.displayed(codec.parse(record.member("data")))) if record.body else ""
-    return Message("tool", text, (), call.id, call.name)
-
-
-def _without_briefs(transcript: Transcript) -> Transcript:
-    """Leave out what earlier handoffs told: their messages stand there, and what they did does."""
-    kept = [
-        message._replace(text=_BRIEF.sub(r"(\1)", message.text.partition("\n")[0]))
-        if message.role == "user" and _BRIEF.match(message.text)
-        else message
-        for message in transcript.messages
-    ]
-    return transcript._replace(messages=tuple(kept))
-
-
-_BRIEF: Final = re.compile(r"# (Handoff of run `.*)")
+    value = codec.displayed(codec.parse(record.member("data"))) if record.body else ""
+    if isinstance(value, dict):
+        # A tool of LangChain may give a message.
+        read = find(_MESSAGES)
+        told = read([value]).messages if read is not None else ()
+        value = told[0].text if len(told) == 1 else value
+    return Message("tool", _text(value), (), call.id, call.name)
 
 
 def _has(records: Sequence[Record], number: int) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "exists",
     "find",
     "goal",
+    "handed_to",
     "meant",
     "number_at",
     "opening",
@@ -257,6 +258,16 @@ def origin(store: Store, run_id: str) -> dict[str, Any] | None:
     """Return where a run was copied or forked from, or what it goes on from, or None."""
     found = opening(store, run_id)
     return None if found is None else found.origin
+
+
+def handed_to(store: Store, run_id: str) -> str:
+    """Say which runs go on from one, `handed over to pier (finished)`; nothing, if none does."""
+    found = [
+        f"{one_line(info.run_id, 100)} ({info.status})"
+        for info in listing.runs(store)
+        if (info.origin or {}).get("how") == HANDED and (info.origin or {}).get("run_id") == run_id
+    ]
+    return f"handed over to {', '.join(found)}" if found else ""
 
 
 def origin_text(origin: dict[str, Any] | None) -> str:

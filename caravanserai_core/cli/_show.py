@@ -120,7 +120,8 @@ def _about(store: Store, run_id: str, noted: str | None = None) -> tuple[str, ..
     goal = lookup.goal(store, run_id)
     told = () if goal is None or goal == noted else (f"goal: {_out.cell(goal)}",)
     origin = lookup.origin_text(lookup.origin(store, run_id))
-    return (*told, origin) if origin else told
+    further = lookup.handed_to(store, run_id)
+    return (*told, *(line for line in (origin, further) if line))
 
 
 def _state(store: Store, run_id: str, number: int, exact: str) -> str:

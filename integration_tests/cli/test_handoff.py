@@ -189,6 +189,8 @@ def test_a_chart_for_mermaid(cli: Cli, family: None) -> None:
 
 def test_lists_say_what_a_run_goes_on_from(cli: Cli, family: None) -> None:
     assert "goes on from research@5" in cli("show", "draft").stdout
+    assert "handed over to draft (stopped)" in cli("show", "research").stdout
+    assert "run draft was handed over to final (finished)" in cli("resume", "draft").stderr
     assert json.loads(cli("log", "draft", "--json").stdout)["origin"]["how"] == "handoff"
 
 
