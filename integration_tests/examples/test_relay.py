@@ -47,6 +47,9 @@ def test_one_job_goes_through_three_frameworks(tmp_path: Path) -> None:
         "",
     ]
     assert lines[13] == "6 things were done, 0 of them twice."
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- transcript: relay -->\n```\n")[2].partition("\n```")[0]
+    assert shown.splitlines() == ["$ python examples/relay.py", *lines[:14]]
     assert "goes on from run `bees-1` (CrewAI" in done.stdout
     assert '`search(topic="neighbours")`' in done.stdout
     assert "goes on from run `bees-2` (OpenAI Agents SDK" in done.stdout
