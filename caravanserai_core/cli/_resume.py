@@ -72,6 +72,10 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
     holder = store.holder(run_id)
     if holder is not None and not take_over:
         raise busy_error(run_id, holder)
+    if further := lookup.handed_to(store, run_id):
+        _out.note(
+            f"run {_out.cell(run_id)} was {further}: started again, it does the job beside it."
+        )
     argv = api.load_command(run_id, store=store)
     found = reading.recent(store, run_id)
     recorded = ""
@@ -87,10 +91,6 @@ def resume_(session: Session, run: str, yes: bool, folder: str | None, take_over
             f"{_out.cell(holder.host)}. It is taken over when its program opens the run."
         )
     shown = command_text(argv, where, env)
-    if further := lookup.handed_to(store, run_id):
-        _out.note(
-            f"run {_out.cell(run_id)} was {further}: started again, it does the job beside it."
-        )
     if not yes:
         _ask(run_id, shown)
     _out.line(f"resuming: {shown}")

@@ -309,7 +309,7 @@ class AdapterTests:
         assert sent == "send done"
         assert self.done(job)["begin send"] == 1
         assert any("send" in result.name for result in handed.results)
-        assert "\n## Next\n" in handed.text
+        assert "\n## Next" in handed.text
         assert f"caravanserai resume {job.run_id}" in handed.text
         assert len(handed.text) <= handed.max_chars
         first = Path(open_store(job.store).where("next"), "waypoint-1.md")
