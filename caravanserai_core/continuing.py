@@ -79,12 +79,12 @@ def begin(journal: Journal, continues: Continues) -> Handoff | None:
 def _given(journal: Journal, continues: str | Handoff) -> Handoff:
     """Make the handoff, unless it is given."""
     store = journal.store
+    at: int | None
     if isinstance(continues, Handoff):
-        run_id, handed = continues.run_id, continues
+        run_id, at = continues.run_id, continues.waypoint
     else:
         run_id, at = handing.named(store, continues)
         run_id = check_run_id(run_id)
-        handed = None
     if run_id == journal.run_id:
         raise UsageError(
             f"run {one_line(run_id)} would go on from itself: a run that goes on from another one "
@@ -96,8 +96,8 @@ def _given(journal: Journal, continues: str | Handoff) -> Handoff:
     except RunBusy as busy:
         busy.add_note(f"caravanserai: run {one_line(journal.run_id)} was to go on from it.")
         raise
-    if handed is not None:
-        return handed
+    if isinstance(continues, Handoff):
+        return continues
     made: Handoff = other.turns.do(lambda: handing.make(store, run_id, at))
     return made
 

@@ -181,6 +181,7 @@ class Handoff:
         messages = self.transcript.messages if conversation else ()
         # The conversation has its share, and what the rest leaves.
         share = room * 3 // 5 if messages else room
+        text = ""
         for parts in _PARTS:
             text = _Parts(self, who, room, room // parts).text(share, whole=parts == _PARTS[-1])
             if len(text) <= room:

@@ -55,10 +55,13 @@ class Options(NamedTuple):
     def policy(self, tool: str) -> OnUncertain:
         """Return what is done where a call of a tool began and never reported back."""
         chosen = self.on_uncertain
-        if not isinstance(chosen, Mapping):
+        if chosen is None or isinstance(chosen, str):
             return chosen or "rerun"
-        alike = (one for name, one in chosen.items() if simple_name(name) == simple_name(tool))
-        return chosen.get(tool) or next(alike, None) or "rerun"
+        rules: dict[str, OnUncertain] = dict(chosen)
+        for name in (tool, *rules):
+            if name in rules and simple_name(name) == simple_name(tool):
+                return rules[name]
+        return "rerun"
 
     def name_for(self, inputs: Mapping[str, Any] | None) -> str:
         """Return the name of the run that is started with some inputs.

@@ -150,8 +150,9 @@ def with_messages(handoff: Handoff, value: Any) -> Any:
         return {**value, _MESSAGES: [*seed, *more]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.replace(value, messages=[*seed, *more])
-    if hasattr(value, "model_copy"):
-        return value.model_copy(update={_MESSAGES: [*seed, *more]})
+    copy: Any = getattr(value, "model_copy", None)
+    if copy is not None:
+        return copy(update={_MESSAGES: [*seed, *more]})
     raise UsageError(
         f"the input is a {one_line(type(value).__name__, 60)}, and the conversation of the run "
         'that this one goes on from belongs into a field `messages`: give {"messages": …}, or '
