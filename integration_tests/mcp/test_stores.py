@@ -115,7 +115,7 @@ def test_a_run_that_is_written_meanwhile_is_read_at_any_time(client: Client, hom
                 numbers.append(int(note.partition("# Waypoint ")[2].partition(" ")[0]))
                 assert "It is damaged" not in client.told("log", run="busy", limit=5)
                 client.told("diff", run="busy")
-            assert "A living process works on it." in client.told("handoff", run="busy")
+            assert "A living process works on the run." in client.told("handoff", run="busy")
             assert "busy\trunning\t" in client.told("list_runs")
         finally:
             process.kill()
