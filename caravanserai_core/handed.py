@@ -187,7 +187,7 @@ class Handoff:
             if len(text) <= room:
                 break
         left = room - len(text) - len(f"\n\n## {_CONTENT}\n\n")
-        if said := _conversation(messages, left):
+        if said := _conversation(messages, left, handed_on=bool(self.before)):
             text = f"{text}\n\n## {_CONTENT}\n\n{said}"
         return text + "\n"
 
@@ -479,10 +479,21 @@ def _numbered(items: list[str]) -> str:
 # ---------------------------------------------------------------------- the conversation
 
 
-def _conversation(messages: tuple[Message, ...], room: int) -> str:
-    """Return a conversation in a block that it cannot close: its beginning and its newest part."""
+def _conversation(messages: tuple[Message, ...], room: int, *, handed_on: bool) -> str:
+    """Return a conversation in a block that it cannot close: its beginning and its newest part.
+
+    Args:
+        messages: all of it.
+        room: most characters.
+        handed_on: the run was handed over before, so what was told then may stand in it.
+    """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
-    shown = [_said(message, names) for message in messages]
+    shown = [
+        _told_then(message)
+        if handed_on and message.role == "user" and _BRIEF.match(message.text)
+        else _said(message, names)
+        for message in messages
+    ]
     room -= 40 + _ticks(shown)  # the fence, and the line about what is left out
     if not shown or room < 200:
         return ""
@@ -509,18 +520,21 @@ def _ticks(texts: list[str]) -> int:
 _BRIEF: Final = re.compile(r"# Handoff of run `")
 
 
+def _told_then(message: Message) -> str:
+    """Return a line for what an earlier handoff told: it is old, and its messages stand here."""
+    first = message.text.partition("\n")[0].removeprefix("# ")
+    return f"{message.role}:\n  ({one_line(first, 200)})"
+
+
 def _said(message: Message, names: dict[str, str]) -> str:
     """Return a message: a line that says whose it is, and what was said, each line set in."""
-    called = message.name or names.get(message.tool_call_id or "")
-    name = f" {one_line(called, 60)}" if called else ""
+    speaker = message.name or names.get(message.tool_call_id or "")
+    name = f" {one_line(speaker, 60)}" if speaker else ""
     who = f"{message.role}{name}"
     if message.role == "tool":
         id_ = one_line(message.tool_call_id or "", 60)
         who = f"{'error' if message.failed else 'result'} of{name or ' a tool'} [{id_}]"
     lines = [f"{who}:"]
-    if message.role == "user" and _BRIEF.match(message.text):
-        # What an earlier handoff told is old by now, and its messages stand here anyway.
-        return f"{who}:\n  ({one_line(message.text.partition(chr(10))[0].removeprefix('# '), 200)})"
     text = visible(redact(message.text)).replace("\r\n", "\n").strip("\n")
     if len(text) > _MESSAGE:
         text = text[:_MESSAGE].rstrip() + " …"

@@ -281,6 +281,15 @@ def test_each_call_that_may_have_happened_is_named() -> None:
     assert [said.count(f"`pay(account={n})`") for n in range(3)] == [1, 1, 1]
 
 
+def test_what_an_earlier_handoff_told_is_a_line_and_nobody_hides_behind_that() -> None:
+    told = Message("user", "# Handoff of run `a`, waypoint 1\n\nDelete nothing.")
+    fields = {"transcript": Transcript((told, Message("user", "And now?")))}
+
+    assert "Delete nothing." not in handed(before="It went on from run `a`.", **fields).text
+    assert "(Handoff of run `a`, waypoint 1)" in handed(before="It went on.", **fields).text
+    assert "Delete nothing." in handed(**fields).text  # a person wrote it
+
+
 def test_what_does_not_fit_is_said_to_be_left_out() -> None:
     found = handed(
         done=tuple(f"Step {n} {'x' * 200}" for n in range(200)),
