@@ -282,7 +282,11 @@ class Inherited:
         call: Callable[[], Any],
         policy: OnUncertain,
     ) -> Any:
-        """Run the call of a tool as `effects.once` does, or what it was handed in its place."""
+        """Run the call of a tool as `effects.once` does, or what it was handed in its place.
+
+        A call that does a step which came along is two steps, and that one alone is asked about:
+        its own begins again until it has what the other one gave.
+        """
         given, step, inner = self._found(journal, step, arguments)
         if given is not None:
             return given[0]
@@ -290,7 +294,7 @@ class Inherited:
             return effects.once(journal, step, call, policy)
         other = inner
         return effects.once(
-            journal, step, lambda: effects.once(journal, other, call, policy), policy
+            journal, step, lambda: effects.once(journal, other, call, policy), "rerun"
         )
 
     async def aonce(
@@ -309,7 +313,7 @@ class Inherited:
             return await effects.aonce(journal, step, call, policy)
         other = inner
         return await effects.aonce(
-            journal, step, lambda: effects.aonce(journal, other, call, policy), policy
+            journal, step, lambda: effects.aonce(journal, other, call, policy), "rerun"
         )
 
     def arguments(self, label: str, args: tuple[Any, ...]) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def _twice(effects: Sequence[Record]) -> list[str]:
         head = redact_fields(record.head)
         if head.get("what") == "fresh":
             found.clear()
-        elif head.get("again"):
+        elif head.get("again") and "takes" not in head:
             step = begun(head)
             found[(step.label, step.key)] = (
                 f"{step.called} was run again, attempt {step.attempt}, after an attempt that never "

@@ -138,6 +138,8 @@ class Pending(NamedTuple):
         what = head.get("what")
         if what == "fresh":
             return NOTHING
+        if "takes" in head:
+            return self  # the step that it does is told
         name = named(head)
         found = next((e for e in self.effects if (e.label, e.key) == name), None)
         if what == "uncertain":
@@ -463,7 +465,7 @@ def said_of(head: Head) -> str | None:
         return f"{name} was answered {quoted(told, 100)} by {by} at {at}{reason}."
     if head["kind"] == "withdrawn":
         return f"{_text(head.get('question'))} is no longer asked: the program went on without it."
-    if head["kind"] != "effect":
+    if head["kind"] != "effect" or "takes" in head:
         return None
     what, label = head.get("what"), begun(head).called
     attempt = _int(head.get("attempt"))

@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ class Relay:
         self.store = FileStore(folder / ".caravanserai")
         self.bodies: list[str] = []
         self._kill_at: int | None = None
+        self._telling: Path | None = None
         self._lock = threading.Lock()
         self._openai = _OpenAI(self)
         self._anthropic = _Anthropic(self)
@@ -60,6 +62,7 @@ class Relay:
         kill_at: int | None = None,
         continues: str | None = None,
         hostile: str = "",
+        told: bool = False,
     ) -> Ended:
         """Start a program once.
 
@@ -69,8 +72,11 @@ class Relay:
             kill_at: it is killed when its model is asked with so many accounts charged.
             continues: the run that it goes on from.
             hostile: what stands behind each result of its tool.
+            told: it is not killed before its note tells the last charge. Claude Code asks its model
+                before its transcript has come to the SDK; without this, a note may have it or not.
         """
         self._kill_at = kill_at
+        self._telling = Path(self.store.where(run_id), "latest.md") if told else None
         self.bodies.clear()
         (self.folder / "result.json").unlink(missing_ok=True)
         (self.folder / "out.txt").touch()  # a child that is killed at once has not made it
@@ -111,8 +117,15 @@ class Relay:
             if kill:
                 self._kill_at = None
         if kill:
+            self._wait_for(f"account {max(done)} was charged")
             self._kill()
         return next((account for account in ACCOUNTS if account not in done), None)
+
+    def _wait_for(self, words: str) -> None:
+        until = time.monotonic() + PATIENCE
+        while self._telling is not None and words not in self._telling.read_text(encoding="utf-8"):
+            assert time.monotonic() < until, f"no note tells: {words}"
+            time.sleep(0.01)
 
     def _kill(self) -> None:
         """Kill who asks, with all that it has started, and wait until it is gone."""

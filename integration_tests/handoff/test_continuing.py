@@ -632,3 +632,30 @@ def test_equal_calls_are_equal_to_the_type() -> None:
     digests = [same({"x": value}) for value in values]
     assert len(set(digests)) == len(values)
     assert same({"a": {"y": 1, "x": 2**70}, "b": 1}) == same({"b": 1, "a": {"x": 2**70, "y": 1}})
+
+
+def test_a_call_that_came_along_is_asked_about_and_told_once(tmp_path: Path) -> None:
+    """It is one call, though the run has a step of its own for it, too."""
+    with_calls(tmp_path)
+    journal, inherited = in_run(tmp_path, "second", "first")
+    with pytest.raises(WaitingForPerson):
+        call_in(journal, inherited, dies, "ask")
+    answer("second", "rerun", store=tmp_path)
+    with pytest.raises(Killed):
+        call_in(journal, inherited, dies, "ask")
+    note = note_of(tmp_path, "second", "latest.md")
+    assert note.count("no result yet") == 1
+    found = handoff("second", store=tmp_path)
+    assert sum("never reported back. It may have happened or not" in s for s in found.unsure) == 1
+
+    with pytest.raises(WaitingForPerson):
+        call_in(journal, inherited, lambda: charge(5), "ask")
+    answer("second", "rerun", store=tmp_path)
+    assert call_in(journal, inherited, lambda: charge(5), "ask") == "charged 5"
+
+    assert list(journal.ledger.questions) == ["q1", "q2"]
+    with open_run("second", store=tmp_path) as run:
+        run.checkpoint({}, "Paid.")
+    told = note_of(tmp_path, "second", "waypoint-1.md")
+    assert told.count("was run again: attempt 1") == 1
+    assert done == [5]
