@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from caravanserai_core.pending import Pending
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Appended, Store, Tail
-    from caravanserai_core.stores.owners import Holder
+    from caravanserai_core.stores.owners import Holder, Lapsed
 
 _log = logging.getLogger("caravanserai")
 
@@ -85,6 +85,7 @@ class Appending(Known):
         *,
         sync: bool = True,
         taking_over: bool = False,
+        lapsed: Lapsed | None = None,
     ) -> Appended:
         if self._tail is None:
             refuse("the run_id", self.run_id)  # before a folder of that name is there
@@ -110,7 +111,7 @@ class Appending(Known):
 
         try:
             if taking_over:
-                appended = self.lease.take_over(self._tail, sealed)
+                appended = self.lease.take_over(self._tail, sealed, lapsed)
             else:
                 epoch = self.lease.epoch()
                 appended = self.store.append(self.run_id, self._tail, epoch, sealed, sync=sync)
@@ -278,13 +279,15 @@ class Appending(Known):
 
         self._tail = self._append(seal).tail
 
-    def take_over(self, holder: Holder) -> None:
-        """Take the run from a living process, and write down that it was. Runs in its turn.
+    def take_over(self, holder: Holder, lapsed: Lapsed | None = None) -> None:
+        """Take the run from another process, and write down that it was. Runs in its turn.
 
         Args:
             holder: from whom.
+            lapsed: that one is dead or gives no sign of life, and it is taken from nobody else.
 
         Raises:
+            RunBusy: it is no longer that one's.
             StoreFailed, StoreBusy, StoreRefused, JournalDamaged: nothing was written, or see
                 `Store.take_over`.
         """
@@ -301,7 +304,7 @@ class Appending(Known):
             return self._sealed(tail, [(draft, place, self._newest)], epoch=epoch)
 
         def work() -> None:
-            self._tail = self._append(seal, taking_over=True).tail
+            self._tail = self._append(seal, taking_over=True, lapsed=lapsed).tail
 
         self._retry(work)
 

@@ -121,7 +121,7 @@ def _opened(
         raise UsageError("types to trust belong to what another library wrote, not to a store")
     store = open_store(source)
     if store.key == into.key:
-        raise UsageError(f"runs are copied into another store, and {store.url} is the same one")
+        raise UsageError(f"runs are copied into another store, and {store.name} is the same one")
     yield _Runs(store)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from caravanserai_core.stores.base import Appended, Sealed, Store, Tail
-    from caravanserai_core.stores.owners import Hold
+    from caravanserai_core.stores.owners import Hold, Lapsed
 
     Seal = Callable[..., Sealed]
 
@@ -109,6 +109,7 @@ class Lease:
 
         Raises:
             RunBusy: another process holds it.
+            Lapsed: one did that is dead, or gives no sign of life: see `take_over`.
         """
         with self._lock:
             held = self._held
@@ -122,15 +123,19 @@ class Lease:
             held.users += 1
             return held
 
-    def take_over(self, known: Tail | None, seal: Seal) -> Appended:
+    def take_over(self, known: Tail | None, seal: Seal, lapsed: Lapsed | None = None) -> Appended:
         """Take the run from whoever holds it; `share` is what gives it back.
 
         Args:
             known: the end of the journal, as this process knows it.
             seal: raises the epoch; see `Store.take_over`.
+            lapsed: take it from this owner alone, who is dead or gives no sign of life.
+
+        Raises:
+            RunBusy: it is no longer that one's.
         """
         with self._lock:
-            appended, hold = self._store.take_over(self._run_id, known, _me(1), seal)
+            appended, hold = self._store.take_over(self._run_id, known, _me(1), seal, lapsed=lapsed)
             self._held = Held(hold, appended.tail.epoch)
             self.lost = False
             return appended

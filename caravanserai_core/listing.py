@@ -63,19 +63,22 @@ def status_of(last: Record | None) -> str:
     return STOPPED
 
 
-def status_now(store: Store, run_id: str, last: Record | None) -> str:
+def status_now(store: Store, run_id: str, last: Record | None, held: bool | None = None) -> str:
     """Return a run's status, which is another one while a living process works on it.
 
     Args:
         store: where it lives.
         run_id: its name.
         last: its last record.
+        held: whether a living process works on it, if that is known.
     """
     status = status_of(last)
     if status == FINISHED:
         return status
     try:
-        return status if store.holder(run_id) is None else RUNNING
+        if held is None:
+            held = store.holder(run_id) is not None
+        return RUNNING if held else status
     except CaravanseraiError:
         return status  # a list tells of many runs, and this cannot be told of one
 
@@ -102,7 +105,7 @@ def runs(store: Store) -> list[RunInfo]:
         found.append(
             RunInfo(
                 run_id,
-                DAMAGED if error else status_now(store, run_id, last),
+                DAMAGED if error else status_now(store, run_id, last, listed.held),
                 last.waypoint if last is not None else 0,
                 datetime.fromisoformat(last.head["time"]) if last is not None else None,
                 adapter,

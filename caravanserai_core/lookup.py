@@ -89,7 +89,7 @@ def find(store: Store, text: str, *, prefix: bool = True) -> Named:
             if found:
                 raise UsageError(_ambiguous(named.run_id, found))
     raise RunNotFound(
-        f"no run {one_line(text, 200)!r} in the store {visible(store.url)}. {meant(store, text)}"
+        f"no run {one_line(text, 200)!r} in the store {visible(store.name)}. {meant(store, text)}"
         "`caravanserai list` shows the runs there; --store or CARAVANSERAI_STORE names another "
         "store."
     )
@@ -123,7 +123,7 @@ def exists(store: Store, run_id: str) -> bool:
 def _newest(store: Store) -> str:
     for info in listing.runs(store):
         return info.run_id
-    raise RunNotFound(f"no runs yet in the store {visible(store.url)}")
+    raise RunNotFound(f"no runs yet in the store {visible(store.name)}")
 
 
 def _ambiguous(text: str, found: list[str]) -> str:

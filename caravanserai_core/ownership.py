@@ -15,7 +15,7 @@ from caravanserai_core.importing import refuse_work
 from caravanserai_core.names import folder_name
 from caravanserai_core.opening import writer
 from caravanserai_core.quoting import one_line
-from caravanserai_core.stores.owners import Holder, busy_error
+from caravanserai_core.stores.owners import Holder, Lapsed, busy_error
 from caravanserai_core.threads import in_thread, wait_for
 
 if TYPE_CHECKING:
@@ -91,17 +91,23 @@ class Ownership:
         for _ in range(_MOST_TRIES):
             known = self._tail()
             try:
-                self._held = lease.take(known)
+                try:
+                    self._held = lease.take(known)
+                except Lapsed as lapsed:
+                    self._take_over(lapsed.holder, lapsed)
             except RunBusy as busy:
                 if not self._takeover:
                     raise
-                self._journal.take_over(Holder(busy.host, busy.pid, busy.since, 1, ""))
-                self._held = lease.take(None)
-                if self._taken is not None:
-                    self._taken()
+                self._take_over(Holder(busy.host, busy.pid, busy.since, 1, ""))
             if self._held is not None:
                 return
         raise Conflict(f"run {one_line(self._journal.run_id)} is written by others all the time")
+
+    def _take_over(self, holder: Holder, lapsed: Lapsed | None = None) -> None:
+        self._journal.take_over(holder, lapsed)
+        self._held = self._journal.lease.take(None)
+        if self._taken is not None:
+            self._taken()
 
     def give_back(self) -> None:
         """Leave the block; nothing is to be done a second time."""

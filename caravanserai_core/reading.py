@@ -369,8 +369,8 @@ def newest(store: Store, run_id: str, lane: str = "") -> list[Record] | None:
 def not_found(store: Store, run_id: str) -> RunNotFound:
     """Build the error for a run that is not in the store."""
     return RunNotFound(
-        f"no run {one_line(run_id)!r} in the store {one_line(store.url, 500)}. `caravanserai list` "
-        "shows the runs there; another folder is given with store= or CARAVANSERAI_STORE."
+        f"no run {one_line(run_id)!r} in the store {one_line(store.name, 500)}. `caravanserai "
+        "list` shows the runs there; another folder is given with store= or CARAVANSERAI_STORE."
     )
 
 

@@ -56,6 +56,6 @@ def copy_(
     if as_json:
         _out.line(_out.json_text(rows))
     elif not rows:
-        _out.note(f"there is nothing to copy in {source or session.store.url}")
+        _out.note(f"there is nothing to copy in {source or session.store.name}")
     if code:
         click.get_current_context().exit(code)

@@ -84,7 +84,7 @@ def _tree(found: list[Found], store: Store | None, problem: str) -> dict[str, An
         "platform": platform.platform(),
         "libraries": {name: capabilities.installed(name) for name in _LIBRARIES},
         "store": {
-            "url": None if store is None else store.url,
+            "url": None if store is None else store.name,
             "exists": isinstance(store, FileStore) and Path(store.root).exists(),
             "writable": store is not None and not problem,
             "runs": None if store is None else len(listing.runs(store)),
@@ -121,7 +121,7 @@ def _text(found: list[Found], store: Store | None, problem: str) -> None:
         here = isinstance(store, FileStore) and not Path(store.root).exists()
         number = len(listing.runs(store))
         count = "not there yet" if here else f"{number} run{'' if number == 1 else 's'}"
-        _out.line(f"store: {_out.cell(store.url)} ({count})")
+        _out.line(f"store: {_out.cell(store.name)} ({count})")
     _out.line()
     _out.table(
         ("adapter", "installed", "made for", "in caravanserai"),

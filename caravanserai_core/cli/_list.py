@@ -40,16 +40,16 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
     runs = listing.runs(store)
     missing = isinstance(store, FileStore) and not Path(store.root).exists()
     if missing:
-        _out.note(f"there is no store at {store.url}")
+        _out.note(f"there is no store at {store.name}")
     if as_json:
         trees = [_tree(store, info) for info in runs]
         if in_full:
             trees = [{**t, "bytes": store.size(i.folder)} for t, i in zip(trees, runs, strict=True)]
-        _out.print_json({"store": store.url, "runs": trees})
+        _out.print_json({"store": store.name, "runs": trees})
     elif missing:
         _out.line("no runs yet")
     elif not runs:
-        _out.no_runs(store.url)
+        _out.no_runs(store.name)
     elif _out.on_terminal():
         _out.table(
             ("run", "waypoints", "age", "status", *(("size",) if in_full else ()), "folder"),
@@ -68,7 +68,7 @@ def list_(session: Session, as_json: bool, in_full: bool) -> None:
                 _out.line(f"\n{_out.cell(info.run_id)}: {after_stop(info.run_id)}")
             if info.error:
                 _out.line(f"\n{_out.cell(info.run_id)}: {_out.cell(info.error)}")
-        _out.line(f"\n{len(runs)} run{'s' if len(runs) != 1 else ''} in {_out.cell(store.url)}")
+        _out.line(f"\n{len(runs)} run{'s' if len(runs) != 1 else ''} in {_out.cell(store.name)}")
     else:
         _out.line("\n".join("\t".join(_columns(store, info, in_full)) for info in runs))
 

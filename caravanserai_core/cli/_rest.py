@@ -74,7 +74,7 @@ def _unknown(store: Store, run: str) -> int:
         )
         return 2
     _out.note(
-        f"no checkpoints for run '{_out.cell(run)}' in the store {store.url}. "
+        f"no checkpoints for run '{_out.cell(run)}' in the store {store.name}. "
         f"{lookup.meant(store, run)}`caravanserai list` shows the runs there."
     )
     return 3

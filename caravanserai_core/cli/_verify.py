@@ -83,9 +83,9 @@ def verify_(
     damaged = any(report.damaged for report in reports)
     if as_json:
         runs = [_tree(report, _earlier(store, report)) for report in reports]
-        _out.print_json({"store": store.url, "damaged": damaged, "runs": runs})
+        _out.print_json({"store": store.name, "damaged": damaged, "runs": runs})
     elif not reports:
-        _out.no_runs(store.url)
+        _out.no_runs(store.name)
     if damaged:
         click.get_current_context().exit(4)
 
@@ -103,7 +103,7 @@ def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
     if as_json:
         tree = {"run": run_id, "repaired": done.damaged, "kept": done.kept, "lost": done.lost}
         tree |= {"others": done.others, "aside": aside}
-        _out.print_json({"store": store.url, **tree})
+        _out.print_json({"store": store.name, **tree})
     elif not done.damaged:
         _out.line(f"{_out.cell(run_id)}: ok, nothing to repair; nothing was changed")
     else:
@@ -128,7 +128,7 @@ def _secrets(store: Store, run: str | None, as_json: bool) -> None:
     if as_json:
         looked = {"values": values, "shapes": len(SHAPES)}
         leaks_found = [leak._asdict() for leak in found]
-        _out.print_json({"store": store.url, "looked_for": looked, "found": leaks_found})
+        _out.print_json({"store": store.name, "looked_for": looked, "found": leaks_found})
     for leak in () if as_json else found:
         at = "in its name" if leak.offset is None else f"byte {leak.offset}"
         what = f"the secret {leak.what}" if leak.declared else f"possibly a secret: {leak.what}"
@@ -198,7 +198,7 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
 def _there(store: Store) -> None:
     if isinstance(store, FileStore) and not Path(store.root).exists():
         raise RunNotFound(
-            f"no store at {visible(store.url)}; --store or CARAVANSERAI_STORE names another one."
+            f"no store at {visible(store.name)}; --store or CARAVANSERAI_STORE names another one."
         )
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Salvage
+    from caravanserai_core.stores.owners import Lapsed
 
 _log = logging.getLogger("caravanserai")
 
@@ -192,6 +193,8 @@ class FileStore(Store):
         known: Tail | None,
         holder: Holder,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        lapsed: Lapsed | None = None,
     ) -> tuple[Appended, Hold]:
         path = self.folder(run_id)
         holds: list[Hold] = []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.stores.base import Salvage
+    from caravanserai_core.stores.owners import Lapsed
 
 
 class MemoryStore(Store):
@@ -108,6 +109,8 @@ class MemoryStore(Store):
         known: Tail | None,
         holder: Holder,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        lapsed: Lapsed | None = None,
     ) -> tuple[Appended, Hold]:
         with self._lock:
             appended = self.append(run_id, known, ANY_EPOCH, seal)

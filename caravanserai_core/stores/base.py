@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
     from caravanserai_core.records import Record
-    from caravanserai_core.stores.owners import Hold, Holder
+    from caravanserai_core.stores.owners import Hold, Holder, Lapsed
 
     Salvage = Callable[[Iterator["Record | Bad"]], "Sealed"]
 
@@ -219,6 +219,7 @@ class Listed(NamedTuple):
         last: its last record, without its body.
         error: what is wrong with the journal, or None.
         legacy: the folder was written by release 0.2.0 and has no journal yet.
+        held: whether a living process works on it, where the store has that at hand.
     """
 
     folder: str
@@ -226,6 +227,7 @@ class Listed(NamedTuple):
     last: Record | None
     error: str | None
     legacy: bool = False
+    held: bool | None = None
 
 
 class Store(ABC):
@@ -241,6 +243,11 @@ class Store(ABC):
     @abstractmethod
     def url(self) -> str:
         """The address that `open_store` opens again."""
+
+    @property
+    def name(self) -> str:
+        """The address as it may be shown: without a password."""
+        return self.url
 
     @property
     def key(self) -> object:
@@ -368,6 +375,8 @@ class Store(ABC):
 
         Raises:
             RunBusy: it is held, by another process or by this one.
+            Lapsed: it is held by one that is not alive any more, or gives no sign of it, where the
+                store cannot know that nothing more comes from it: take it over.
             StoreFailed, StoreBusy, StoreRefused, JournalDamaged: as `append`.
         """
 
@@ -378,6 +387,8 @@ class Store(ABC):
         known: Tail | None,
         holder: Holder,
         seal: Callable[[Tail | None, list[Record] | None], Sealed],
+        *,
+        lapsed: Lapsed | None = None,
     ) -> tuple[Appended, Hold]:
         """Become the one who works on a run, whoever does, and fence who did.
 
@@ -387,12 +398,14 @@ class Store(ABC):
             holder: as in `hold`; its epoch is that of what `seal` returns.
             seal: as in `append`. The append raises the journal's epoch by one, so that whoever
                 held the run before is a stale writer from now on.
+            lapsed: take it only from the owner whose lease lapsed, as `hold` said.
 
         Returns:
             What `append` returns, and the lease. If the process dies before that, either nothing
             has happened, or the old owner is fenced, and nobody or the old owner holds the run.
 
         Raises:
+            RunBusy: somebody else was faster, or the owner of the lapsed lease lives after all.
             StoreFailed, StoreBusy, StoreRefused, JournalDamaged: as `append`.
         """
 
@@ -474,6 +487,9 @@ class Store(ABC):
     def size(self, folder: str) -> int | None:
         """Return how many bytes a listed run takes, or None where the store cannot tell."""
         return None
+
+    def close(self) -> None:  # noqa: B027 - most stores have nothing open
+        """Give back what the store has open; the next use opens it again."""
 
     def legacy(self, run_id: str) -> Any:
         """Return what release 0.2.0 left of this run, or None."""

@@ -51,6 +51,24 @@ def busy_error(run_id: str, holder: Holder) -> RunBusy:
     )
 
 
+class Lapsed(Exception):
+    """The owner of a run is dead, or has shown no sign of life for too long.
+
+    What it wrote last may still be on its way, or it may wake up: so the run is taken over from
+    it, which fences it, and not simply held. Raised by stores whose leases are not the operating
+    system's; never seen outside of the core.
+
+    Attributes:
+        holder: who that was.
+        lease: the lease that lapsed; only the store knows what it means.
+    """
+
+    def __init__(self, holder: Holder, lease: object) -> None:
+        super().__init__(holder)
+        self.holder = holder
+        self.lease = lease
+
+
 class Hold(ABC):
     """A lease: its process works on a run until this is released, or until the process ends."""
 

@@ -259,7 +259,9 @@ class ReleasesForOthers(MemoryStore):
 class TakesOverBeforeItAsks(MemoryStore):
     """Makes the new one owner where `seal` refuses."""
 
-    def take_over(self, run_id: str, known: Any, holder: Holder, seal: Any) -> tuple[Any, Hold]:
+    def take_over(
+        self, run_id: str, known: Any, holder: Holder, seal: Any, **_: Any
+    ) -> tuple[Any, Hold]:
         self._held(run_id, holder)
         return super().take_over(run_id, known, holder, seal)
 

@@ -119,7 +119,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         yield cls(conn_string)
 
     def __repr__(self) -> str:
-        return f"WaypointSaver({self.store.url!r})"
+        return f"WaypointSaver({self.store.name!r})"
 
     def __bool__(self) -> bool:
         # See `called_before_tasks`: here the checkpoint is written before its tasks change it.

@@ -218,7 +218,7 @@ class Tools:
     def _list_runs(self, *, limit: int = 50, skip: int = 0) -> str:
         store = self.store
         runs = listing.runs(store)
-        where = code(one_line(store.url, 500))
+        where = code(one_line(store.name, 500))
         if isinstance(store, FileStore) and not Path(store.root).exists():
             return f"There is no store at {where}: no run was recorded there yet."
         if not runs:
