@@ -31,16 +31,17 @@ def require(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        _missing(f"{module} is not installed: pip install 'caravanserai[all]'")
+        missing(f"{module} is not installed: pip install 'caravanserai[all]'")
 
 
 def require_command(command: str) -> str:
     """Return the path of a program; where it is missing skip, in CI fail."""
     path = shutil.which(command)
-    return path if path is not None else _missing(f"the program {command} is not installed")
+    return path if path is not None else missing(f"the program {command} is not installed")
 
 
-def _missing(reason: str) -> NoReturn:
+def missing(reason: str) -> NoReturn:
+    """Skip what cannot be tested here; in CI fail."""
     if in_ci():
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason, allow_module_level=True)

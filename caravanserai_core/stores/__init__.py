@@ -16,9 +16,10 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     """Return the store at an address.
 
     Args:
-        address: a store (returned as it is), a folder, a URL (`file:///…`, with `?keep=50` for
-            runs that keep their newest 50 waypoints), or None for the environment variable
-            CARAVANSERAI_STORE, else the folder `.caravanserai` here.
+        address: a store (returned as it is), a folder, a URL (`file:///…`, `postgresql://…`,
+            `s3://…`, `gs://…`, `az://…`; with `?keep=50` for runs that keep their newest 50
+            waypoints), or None for the environment variable CARAVANSERAI_STORE, else the folder
+            `.caravanserai` here.
 
     Raises:
         UsageError: the URL names no kind of store that is known.
@@ -44,7 +45,18 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
 
         path, _, query = rest.removeprefix("localhost").partition("?")
         return FileStore(unquote(path), keep=_kept(text, query))
-    raise UsageError(f"no store for {scheme}:// in this version. Use a folder, or a file:// URL.")
+    if scheme in ("postgresql", "postgres"):
+        from caravanserai_core.stores.postgres import PostgresStore
+
+        return PostgresStore(text)
+    if scheme in ("s3", "gs", "az"):
+        from caravanserai_core.stores.objects import ObjectStore
+
+        return ObjectStore(text)
+    raise UsageError(
+        f"no store for {scheme}:// in this version. Use a folder, or a URL that begins with "
+        "file://, postgresql://, s3://, gs:// or az://."
+    )
 
 
 def _kept(address: str, query: str) -> int | None:

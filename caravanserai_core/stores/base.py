@@ -9,7 +9,7 @@ them beyond their heads. What it promises:
   writer knows; if that is no longer the end of the journal, the writer's `seal` function is
   given what came since and decides. Two writers never put two records under one number.
 * **Fenced.** A writer whose epoch is lower than the journal's is refused with `StaleWriter`,
-  before `seal` is called, and nothing of its append is written.
+  before `seal` is told any news, and nothing of its append is written.
 * **One owner, if it says so.** `hold` gives a run to one process at a time, as long as that lives;
   `take_over` takes it from a living one, on purpose, and raises the epoch. Neither is needed to
   append: a writer without a lease gives `ANY_EPOCH`, and notices others by their waypoints.
@@ -286,7 +286,8 @@ class Store(ABC):
         Raises:
             StaleWriter: the journal's epoch is higher than `epoch`.
             StoreBusy: another process held the run for too long.
-            StoreFailed: the disk refused; the journal is as it was.
+            StoreFailed: the disk refused; the journal is as it was. Or a server gave no answer:
+                then the message says that it is not known whether the append arrived.
             StoreRefused: the run's folder cannot be used safely.
             JournalDamaged: the journal is damaged; nothing is written over it.
         """

@@ -15,6 +15,7 @@ from caravanserai_core.testing._base import (
     raises,
     records,
     refuse,
+    refuse_news,
     run_id_of,
     without_hint,
 )
@@ -222,7 +223,7 @@ class AppendTests(Hooks):
         with raises(StaleWriter):
             late.append(late.state())
 
-        assert len(old.seals) == asked
+        assert all(news == [] for _, news in old.seals[asked:])  # before it was compared
         assert late.seals == []
         assert self.raw_lines(store, "run") == before
         new.append(new.entry())
@@ -277,7 +278,7 @@ class AppendTests(Hooks):
         self.reopen(store).delete("run")
 
         with raises(KeyError):
-            writer.append(writer.state(), decide=refuse(KeyError()))
+            writer.append(writer.state(), decide=refuse_news(KeyError()))
 
         assert writer.seals[-1] == (None, None)
         assert store.recent("run") is None
@@ -291,7 +292,7 @@ class AppendTests(Hooks):
         tail = other.append(other.state(b'{"of":"b"}')).tail
 
         with raises(KeyError):
-            writer.append(writer.state(), decide=refuse(KeyError()))
+            writer.append(writer.state(), decide=refuse_news(KeyError()))
 
         assert writer.seals[-1] == (tail, None)
         assert {record.by for record in records(store)} == {"b"}

@@ -50,6 +50,19 @@ def refuse(problem: BaseException) -> Decide:
     return decide
 
 
+def refuse_news(problem: BaseException) -> Decide:
+    """Return a decision that gives an append up unless the writer is told that nothing is new.
+
+    A store may seal against what the writer knows before it compares.
+    """
+
+    def decide(_tail: Tail | None, news: list[Record] | None) -> None:
+        if news != []:
+            raise problem
+
+    return decide
+
+
 def records(store: Store, run_id: str = "run", *, bodies: bool = True) -> list[Record]:
     """Return the records of a run; anything else in its journal fails the test."""
     found: list[Record] = []

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from caravanserai_core.errors import StaleWriter
 from caravanserai_core.stores.base import Shown
-from caravanserai_core.testing._base import Hooks, end, raises, records, refuse, without_hint
+from caravanserai_core.testing._base import (
+    Hooks,
+    end,
+    raises,
+    records,
+    refuse,
+    refuse_news,
+    without_hint,
+)
 from caravanserai_core.testing._writer import HandWriter
 
 if TYPE_CHECKING:
@@ -97,7 +105,7 @@ class ReplaceTests(Hooks):
 
         for use in (late.append, late.replace):
             with raises(KeyError):
-                use(late.state(), decide=refuse(KeyError()))
+                use(late.state(), decide=refuse_news(KeyError()))
             assert late.seals[-1] == (tail, None)
         assert self.raw_lines(store, "run") == before
 

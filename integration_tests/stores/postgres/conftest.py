@@ -1,0 +1,33 @@
+"""One server for all tests of a worker; each test gets a namespace of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from integration_tests.support import require
+
+require("psycopg_pool")
+
+from caravanserai_core.stores.postgres import PostgresStore  # noqa: E402
+from integration_tests.postgres_server import PostgresServer, postgres  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    with postgres() as found:
+        yield found
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return f"{server.url()}?namespace={uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    found = PostgresStore(url)
+    yield found
+    found.close()
