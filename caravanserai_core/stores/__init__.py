@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.errors import UsageError
 from caravanserai_core.stores._file import FileStore
 from caravanserai_core.stores._memory import MemoryStore
 from caravanserai_core.stores.base import Store
 
-__all__ = ["FileStore", "MemoryStore", "Store", "open_store"]
+if TYPE_CHECKING:
+    from caravanserai_core.stores._postgres import PostgresStore
+
+__all__ = ["FileStore", "MemoryStore", "PostgresStore", "Store", "open_store"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs an extra only where it is asked for."""
+    if name == "PostgresStore":
+        from caravanserai_core.stores._postgres import PostgresStore
+
+        return PostgresStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
@@ -46,7 +59,7 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
         path, _, query = rest.removeprefix("localhost").partition("?")
         return FileStore(unquote(path), keep=_kept(text, query))
     if scheme in ("postgresql", "postgres"):
-        from caravanserai_core.stores.postgres import PostgresStore
+        from caravanserai_core.stores._postgres import PostgresStore
 
         return PostgresStore(text)
     if scheme in ("s3", "gs", "az"):

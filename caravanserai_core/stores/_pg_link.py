@@ -1,7 +1,7 @@
 """The way to a Postgres server: connections, what its errors mean, and when to try again.
 
 Nothing that is done here depends on a connection being the one of before: no session variables, no
-prepared statements, no session locks. So a transaction pooler may stand in between.
+session locks, and prepared statements only where no pooler stands in between.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ _MOST = 16
 
 _PAUSE = 0.05
 """Seconds before something is tried again; twice that the next time, up to a second."""
+
+_PREPARED: Final = 3
+"""How often a statement is planned anew before the server keeps its plan."""
 
 _LOST: Final = ("08", "40", "57P", "25P03", "53300")
 """Beginnings of SQLSTATE where another try may succeed: connection lost, serialisation and
@@ -95,9 +98,10 @@ class Link:
         where = make_conninfo("", **{"connect_timeout": wait, **self._params})
         with psycopg.connect(where, autocommit=True, prepare_threshold=None) as connection:
             _pg_schema.prepare(connection, self.schema, self.name)
+            prepared = _PREPARED if _is_direct(connection) else None
         return ConnectionPool(
             where,
-            kwargs={"autocommit": True, "prepare_threshold": None},
+            kwargs={"autocommit": True, "prepare_threshold": prepared},
             min_size=0,
             max_size=_MOST,
             max_idle=60,
@@ -195,6 +199,15 @@ class Patience:
             ) from lost
         time.sleep(self._pause)
         self._pause = min(1.0, 2 * self._pause)
+
+
+def _is_direct(connection: Connection[Any]) -> bool:
+    """Say whether no pooler stands in between: one tells its clients process ids of its own.
+
+    Behind a pooler a statement that was prepared may not be there the next time.
+    """
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] == connection.info.backend_pid
 
 
 def _quiet(record: logging.LogRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -10,17 +10,30 @@ from caravanserai_core.records import Malformed, Record, lengths, parse, parse_h
 from caravanserai_core.stores.base import Bad, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from caravanserai_core.stores.base import Sealed, Shown
 
 
+class Row(NamedTuple):
+    """A record as the table `records` has it."""
+
+    seq: int
+    sum: str
+    kind: str
+    lane: bytes
+    waypoint: int
+    base: int | None
+    full: int | None
+    head: int
+    body: int
+    line: bytes
+
+
 def params_of(sealed: Sealed) -> dict[str, Any]:
-    """Return the parameters of an append: the end it leads to, and a column of each kind."""
-    rows = [_row(line.text) for line in sealed.lines]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    names = "seqs sums kinds lanes waypoints bases fulls heads bodies lines".split()
-    opened = [row[0] for row in rows if row[2] == "open"]
+    """Return the parameters of an append: the end it leads to, its records and notes."""
+    rows = rows_of(sealed)
+    opened = [row.seq for row in rows if row.kind == "open"]
     notes = dict(sealed.notes)
     shown = sealed.shown
     if shown is not None and shown.name is not None:
@@ -31,11 +44,32 @@ def params_of(sealed: Sealed) -> dict[str, Any]:
         "epoch": sealed.epoch,
         "rolled": sealed.rolled,
         "opened": opened[-1] if opened else None,
-        **dict(zip(names, columns, strict=True)),
+        **numbered(rows),
         **shows(shown),
-        "names": list(notes),
-        "texts": [storable(text) for text in notes.values()],
+        **notes_of(notes),
     }
+
+
+def rows_of(sealed: Sealed) -> list[Row]:
+    """Return the rows of an append."""
+    return [_row(line.text) for line in sealed.lines]
+
+
+def numbered(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the parameters of some rows: `seq0`, …, `line0`, `seq1`, …"""
+    return {
+        f"{name}{number}": value
+        for number, row in enumerate(rows)
+        for name, value in zip(Row._fields, row, strict=True)
+    }
+
+
+def notes_of(notes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters of notes: `name0`, `text0`, …"""
+    found: dict[str, Any] = {}
+    for number, (name, text) in enumerate(notes.items()):
+        found |= {f"name{number}": name, f"text{number}": storable(text)}
+    return found
 
 
 def shows(shown: Shown | None) -> dict[str, Any]:
@@ -53,7 +87,7 @@ def storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _row(text: bytes) -> tuple[Any, ...]:
+def _row(text: bytes) -> Row:
     """Return the columns of one line."""
     found = lengths(text)
     assert found is not None, text[:80]
@@ -62,7 +96,7 @@ def _row(text: bytes) -> tuple[Any, ...]:
     head = orjson.loads(b"{%b}" % text[at:end])
     lane = head.get("lane", "").encode("utf-8", "surrogatepass")
     waypoint = head["kind"] == "waypoint"
-    return (
+    return Row(
         head["seq"],
         text[-33:-1].decode(),
         head["kind"],

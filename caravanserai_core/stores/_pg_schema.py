@@ -153,7 +153,7 @@ def _step(connection: Connection[Any], schema: str, number: int) -> None:
             sql.SQL("CREATE TABLE {}.version (number integer PRIMARY KEY)").format(name)
         )
     for statement in _STEPS[number]:
-        connection.execute(sql.SQL(statement).format(s=name))  # type: ignore[arg-type]
+        connection.execute(sql.SQL(statement).format(s=name))
     connection.execute(
         sql.SQL("INSERT INTO {}.version (number) VALUES (%s)").format(name), (number,)
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores.base import Sealed
 
 # A record without a body that is not part of its sum: its head, and what follows the body.
 HEADS: Final = """
@@ -15,17 +18,18 @@ LINES: Final = "r.seq, r.body, r.line, NULL::bytea"
 _ADDED: Final = """
     INSERT INTO {s}.records
         (run, seq, sum, kind, lane, waypoint, base, "full", head, body, line)
-    SELECT head.id, new.* FROM head, unnest(
-        %(seqs)s::bigint[], %(sums)s::text[], %(kinds)s::text[], %(lanes)b::bytea[],
-        %(waypoints)s::bigint[], %(bases)s::bigint[], %(fulls)s::bigint[],
-        %(heads)s::integer[], %(bodies)s::integer[], %(lines)b::bytea[]
-    ) AS new
+    SELECT head.id, new.* FROM head, (VALUES {{rows}}) AS new
 """
 _TOLD: Final = """
     INSERT INTO {s}.notes (run, name, text)
-    SELECT head.id, new.* FROM head, unnest(%(names)s::text[], %(texts)s::text[]) AS new
+    SELECT head.id, new.* FROM head, (VALUES {{rows}}) AS new
     ON CONFLICT (run, name) DO UPDATE SET text = excluded.text
 """
+_ROW: Final = (
+    "(%(seq{n})s::bigint, %(sum{n})s, %(kind{n})s, %(lane{n})b::bytea, %(waypoint{n})s::bigint, "
+    "%(base{n})s::bigint, %(full{n})s::bigint, %(head{n})s::integer, %(body{n})s::integer, "
+    "%(line{n})b::bytea)"
+)
 _SHOWS: Final = """
     note = CASE WHEN %(shows)s THEN coalesce(%(note)s, note) ELSE note END,
     live = CASE WHEN %(shows)s THEN %(live)s ELSE live END
@@ -54,23 +58,41 @@ _BEGUN: Final = """
 """
 
 
-def append(*, begins: bool, notes: bool, waits: bool) -> str:
+def _added(count: int) -> str:
+    rows = ", ".join(_ROW.replace("{n}", str(number)) for number in range(count))
+    return _ADDED.replace("{{rows}}", rows)
+
+
+def told(count: int) -> str:
+    """Return what writes so many notes of the run in `head`."""
+    rows = ", ".join(f"(%(name{number})s, %(text{number})s)" for number in range(count))
+    return _TOLD.replace("{{rows}}", rows)
+
+
+def append(sealed: Sealed, *, begins: bool, waits: bool) -> str:
     """Return the statement of an append; it gives the run's id, or no row.
 
     Args:
+        sealed: what is appended.
         begins: the run does not exist yet.
-        notes: there are notes to write.
         waits: until it is durable. Else a crash of the server may lose the end of the journal, see
             https://www.postgresql.org/docs/current/wal-async-commit.html.
     """
-    told = f", told AS ({_TOLD})" if notes else ""
+    shown = sealed.shown
+    names = {*sealed.notes, *([] if shown is None or shown.name is None else [shown.name])}
+    notes = f", told AS ({told(len(names))})" if names else ""
     quick = "" if waits else ", set_config('synchronous_commit', 'off', true)"
     head = _BEGUN if begins else _MOVED
-    return f"WITH head AS ({head}), added AS ({_ADDED}){told} SELECT id{quick} FROM head"  # noqa: S608
+    added = _added(len(sealed.lines))
+    return f"WITH head AS ({head}), added AS ({added}){notes} SELECT id{quick} FROM head"
+
+
+def add(count: int) -> str:
+    """Return the statement that adds so many records to a run."""
+    return f"WITH head AS (SELECT %(run)s::bigint AS id) {_added(count)}"
 
 
 MOVE: Final = _MOVED
-ADD: Final = f"WITH head AS (SELECT %(run)s::bigint AS id) {_ADDED}"  # noqa: S608
 BEGIN: Final = _BEGUN
 
 # An update that changes nothing is a commit that waits, and makes those before it durable.
@@ -130,7 +152,7 @@ RECENT: Final = f"""
     SELECT h.id, h.seq, h.sum, h.epoch, h.rolled, h.opened, {LINES}
     FROM head h JOIN wanted w ON true LEFT JOIN {{s}}.records r ON r.run = h.id AND r.seq = w.seq
     ORDER BY w.seq
-"""  # noqa: S608
+"""
 CHAIN: Final = f"""
     WITH RECURSIVE {_HEAD},
     newest AS (
@@ -142,7 +164,7 @@ CHAIN: Final = f"""
     SELECT {LINES} FROM head h JOIN chain c ON true
     JOIN {{s}}.records r ON r.run = h.id AND r.seq = c.seq
     ORDER BY r.seq
-"""  # noqa: S608
+"""
 
 
 def scan(*, bodies: bool) -> str:
@@ -152,7 +174,7 @@ def scan(*, bodies: bool) -> str:
         FROM {{s}}.runs h JOIN {{s}}.records r ON r.run = h.id AND r.seq >= %(start)s
         WHERE h.namespace = %(namespace)s AND h.folder = %(folder)s
         ORDER BY r.seq
-    """  # noqa: S608
+    """
 
 
 _LIVES: Final = "extract(epoch FROM clock_timestamp() - l.beat)::float8"
@@ -163,7 +185,7 @@ LISTING: Final = f"""
     LEFT JOIN {{s}}.records r ON r.run = h.id AND r.seq = h.seq
     LEFT JOIN {{s}}.leases l ON l.namespace = h.namespace AND l.folder = h.folder
     WHERE h.namespace = %(namespace)s
-"""  # noqa: S608
+"""
 
 SIZE: Final = """
     SELECT sum(octet_length(r.line)) FROM {s}.runs h JOIN {s}.records r ON r.run = h.id
@@ -180,12 +202,14 @@ NOTE: Final = """
     FROM {s}.runs h WHERE h.namespace = %(namespace)s AND h.folder = %(folder)s
 """
 # Notes of a journal that is still the one they belong to; the live note where nobody wrote on.
-NOTES: Final = (
+_NOTES: Final = (
     """
     WITH head AS (
         UPDATE {s}.runs h SET
 """
-    + _SHOWS.replace("%(shows)s", "(%(shows)s AND (%(known_seq)s::bigint IS NULL OR seq = %(known_seq)s))")
+    + _SHOWS.replace(
+        "%(shows)s", "(%(shows)s AND (%(known_seq)s::bigint IS NULL OR seq = %(known_seq)s))"
+    )
     + """
         WHERE h.namespace = %(namespace)s AND h.folder = %(folder)s AND (
             %(known_seq)s::bigint IS NULL OR h.id = %(run)s AND EXISTS (
@@ -194,8 +218,14 @@ NOTES: Final = (
         RETURNING id
     )
 """
-    + _TOLD
 )
+
+
+def notes(count: int) -> str:
+    """Return the statement that writes so many notes, and what the live note shows."""
+    return _NOTES + (told(count) if count else " SELECT id FROM head")
+
+
 KEEP_NOTES: Final = """
     DELETE FROM {s}.notes WHERE run = %(run)s AND NOT name = ANY(%(kept)s)
 """
@@ -203,7 +233,7 @@ KEEP_NOTES: Final = """
 LEASE: Final = f"""
     SELECT l.host, l.pid, l.since, l.epoch, l.by, l.mark, l.nonce, l.seconds, {_LIVES}
     FROM {{s}}.leases l WHERE l.namespace = %(namespace)s AND l.folder = %(folder)s
-"""  # noqa: S608
+"""
 _LEASE_ROW: Final = """
     INSERT INTO {s}.leases
         (namespace, folder, nonce, host, pid, since, epoch, by, mark, seconds)

@@ -11,7 +11,7 @@ from integration_tests.support import require
 
 require("psycopg_pool")
 
-from caravanserai_core.stores.postgres import PostgresStore  # noqa: E402
+from caravanserai_core.stores import PostgresStore  # noqa: E402
 from integration_tests.postgres_server import PostgresServer, postgres  # noqa: E402
 
 

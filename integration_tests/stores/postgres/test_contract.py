@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from caravanserai_core.names import folder_name
+from caravanserai_core.stores import PostgresStore
 from caravanserai_core.stores.base import Store
-from caravanserai_core.stores.postgres import PostgresStore
 from caravanserai_core.testing import StoreTests
 from integration_tests.postgres_server import PostgresServer
 

@@ -29,7 +29,15 @@ from caravanserai_core.records import Record
 from caravanserai_core.stores import _alive, _pg_sql
 from caravanserai_core.stores._beats import Beats
 from caravanserai_core.stores._pg_link import Link, Lost, Patience
-from caravanserai_core.stores._pg_rows import params_of, records_of, shows, storable, tail_of
+from caravanserai_core.stores._pg_rows import (
+    notes_of,
+    numbered,
+    params_of,
+    records_of,
+    rows_of,
+    shows,
+    tail_of,
+)
 from caravanserai_core.stores.base import (
     ANY_EPOCH,
     Appended,
@@ -82,6 +90,8 @@ class PostgresStore(Store):
         UsageError: the URL cannot be read.
     """
 
+    far = True
+
     def __init__(
         self,
         url: str,
@@ -94,9 +104,9 @@ class PostgresStore(Store):
         params, own = _split(url)
         self.namespace = own.get("namespace", "") if namespace is None else namespace
         self.schema = own.get("schema", "caravanserai")
-        self.keep = _number(url, own, "keep", int) if keep is None else keep
-        self.lease = lease or _number(url, own, "lease", float) or LEASE
-        self.timeout = timeout or _number(url, own, "timeout", float) or 20.0
+        self.keep = _number(own, "keep", int) if keep is None else keep
+        self.lease = lease or _number(own, "lease", float) or LEASE
+        self.timeout = timeout or _number(own, "timeout", float) or 20.0
         self._params = params
         self._given = url
         where = {**_defaults(), **{name: str(value) for name, value in params.items()}}
@@ -144,7 +154,7 @@ class PostgresStore(Store):
         found = self._texts.get(text)
         if found is None:
             schema = sql.Identifier(self.schema)
-            found = self._texts[text] = sql.SQL(text).format(s=schema)  # type: ignore[arg-type]
+            found = self._texts[text] = sql.SQL(text).format(s=schema)
         return found
 
     def _rows(self, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -170,7 +180,7 @@ class PostgresStore(Store):
             begins = tail is None
             # What begins a run, or a segment, is durable at once.
             waits = sync or tail is None or tail.rolled or sealed.rolled
-            text = _pg_sql.append(begins=begins, notes=bool(params["names"]), waits=waits)
+            text = _pg_sql.append(sealed, begins=begins, waits=waits)
             with self._link.connection() as connection:
                 row = connection.execute(self._sql(text), params).fetchone()
             return None if row is None else row[0]
@@ -184,23 +194,24 @@ class PostgresStore(Store):
                 row = connection.execute(self._sql(text), params).fetchone()
                 if row is None:
                     return None
-                self._put(connection, row[0], params)
+                self._put(connection, row[0], sealed)
                 return int(row[0])
 
         return self._write(run_id, known, epoch, seal, write)
 
-    def _put(self, connection: Connection[Any], run: int, params: dict[str, Any]) -> None:
+    def _put(
+        self, connection: Connection[Any], run: int, sealed: Sealed, *, notes_stay: bool = False
+    ) -> None:
         """Put records in the place of all that a run has; notes of waypoints that went go too."""
         connection.execute(self._sql(_pg_sql.DELETE_RECORDS), {"run": run})
-        columns = {name: value for name, value in params.items() if type(value) is list}
-        for first in range(0, len(params["seqs"]), _LARGEST):
-            part = {name: value[first : first + _LARGEST] for name, value in columns.items()}
-            connection.execute(self._sql(_pg_sql.ADD), {"run": run, **part})
-        kept = [
-            f"waypoint-{number}.md"
-            for number, kind in zip(params["waypoints"], params["kinds"], strict=True)
-            if kind == "waypoint"
-        ]
+        rows = rows_of(sealed)
+        for first in range(0, len(rows), _LARGEST):
+            some = rows[first : first + _LARGEST]
+            text = self._sql(_pg_sql.add(len(some)))
+            connection.execute(text, {"run": run, **numbered(some)})
+        if notes_stay:
+            return
+        kept = [f"waypoint-{row.waypoint}.md" for row in rows if row.kind == "waypoint"]
         connection.execute(self._sql(_pg_sql.KEEP_NOTES), {"run": run, "kept": kept})
 
     def _write(
@@ -226,7 +237,8 @@ class PostgresStore(Store):
             write: tries it; returns the run's id, or None where the end is another one by now.
             waits: until it is durable.
         """
-        tail, news = known, []
+        tail: Tail | None = known
+        news: list[Record] | None = []
         if known is None:
             tail, news = self._news(run_id, None)
         attempts: set[tuple[int, str]] = set()
@@ -262,9 +274,7 @@ class PostgresStore(Store):
                 return int(found[0][0])
         return None
 
-    def _news(
-        self, run_id: str, known: Tail | None
-    ) -> tuple[Tail | None, list[Record] | None]:
+    def _news(self, run_id: str, known: Tail | None) -> tuple[Tail | None, list[Record] | None]:
         """Return the end of a journal, and what came behind `known`; None where that is not it."""
         rows = self._rows(_pg_sql.NEWS, self._run(run_id) | _known(known))
         if not rows:
@@ -312,10 +322,8 @@ class PostgresStore(Store):
             params = params_of(sealed) | run | _known(tail_of(row)) | {"mine": ANY_EPOCH}
             aside = {"run": row[0], "seqs": kept}
             connection.execute(self._sql(_pg_sql.KEEP_DAMAGED), aside)
-            notes = params | {"names": [], "texts": []}
-            connection.execute(self._sql(_pg_sql.MOVE), notes)
-            connection.execute(self._sql(_pg_sql.DELETE_RECORDS), {"run": row[0]})
-            connection.execute(self._sql(_pg_sql.ADD), params | {"run": row[0]})
+            connection.execute(self._sql(_pg_sql.MOVE), params)
+            self._put(connection, row[0], sealed, notes_stay=True)
         return [f"{self.name}, table damaged, run {row[0]}, seq {seq}" for seq in kept]
 
     def _direct(self) -> Any:
@@ -359,16 +367,17 @@ class PostgresStore(Store):
             hold.holder = holder._replace(epoch=sealed.epoch)
             lease = self._lease_params(run_id, hold)
             lease["lapsed"] = None if lapsed is None else lapsed.lease
-            notes = bool(params["names"])
-            text = _pg_sql.append(begins=tail is None, notes=notes, waits=True)
+            text = _pg_sql.append(sealed, begins=tail is None, waits=True)
+            run: int | None = None
             with self._link.connection() as connection, connection.transaction():
                 row = connection.execute(self._sql(text), params).fetchone()
                 taken = connection.execute(self._sql(_pg_sql.TAKE), lease).fetchone()
                 if row is None or taken is None:
                     raise psycopg.Rollback
-                return int(row[0])
-            self._refuse_taken(run_id, lapsed)
-            return None
+                run = row[0]
+            if run is None:
+                self._refuse_taken(run_id, lapsed)
+            return run
 
         appended = self._write(run_id, known, ANY_EPOCH, seal, write)
         self._beats.add(hold)
@@ -508,8 +517,9 @@ class PostgresStore(Store):
         if shown.name is not None:
             texts[shown.name] = shown.text
         params = self._run(run_id) | _known(known) | shows(shown)
-        params |= {"names": list(texts), "texts": [storable(text) for text in texts.values()]}
-        self._link.retry(lambda c: c.execute(self._sql(_pg_sql.NOTES), params))
+        params |= notes_of(texts)
+        text = self._sql(_pg_sql.notes(len(texts)))
+        self._link.retry(lambda connection: connection.execute(text, params))
 
     def get_note(self, run_id: str, name: str) -> str | None:
         rows = self._rows(_pg_sql.NOTE, self._run(run_id) | {"name": name})
@@ -623,7 +633,7 @@ def _defaults() -> dict[str, str]:
     }
 
 
-def _number(url: str, own: dict[str, str], name: str, kind: type[Any]) -> Any:
+def _number(own: dict[str, str], name: str, kind: type[Any]) -> Any:
     """Return a number of the URL's query, or None where it is not given."""
     text = own.get(name)
     if text is None:
