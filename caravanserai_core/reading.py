@@ -467,10 +467,15 @@ def written_by(store: Store, run_id: str) -> str:
 
 def _written_by(store: Store, run_id: str) -> tuple[str, str | None]:
     """Return the adapter that wrote a run, and what the run is for."""
-    for item in store.scan(run_id, bodies=True):
-        if isinstance(item, Record) and item.kind == "open":
-            found = opening(item, run_id)
-            return found.adapter, found.goal
+    for bodies in (False, True):  # what begins a run is seldom large, and states often are
+        for item in store.scan(run_id, bodies=bodies):
+            if isinstance(item, Record) and item.kind == "open":
+                if item.body is None:
+                    break
+                found = opening(item, run_id)
+                return found.adapter, found.goal
+        else:
+            break
     return "python", None
 
 

@@ -134,8 +134,13 @@ def prepare(connection: Connection[Any], schema: str, name: str) -> None:
 def _version(connection: Connection[Any], schema: str) -> int:
     """Return the version of the tables, 0 where there are none."""
     table = sql.SQL("{}.version").format(sql.Identifier(schema))
-    found = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
-    if found is None or found[0] is None:
+    # Not to_regclass: that looks into a cache which may not know yet what another one has just made.
+    found = connection.execute(
+        "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'version'",
+        (schema,),
+    ).fetchone()
+    if found is None:
         return 0
     row = connection.execute(sql.SQL("SELECT max(number) FROM {}").format(table)).fetchone()
     return int(row[0]) if row is not None and row[0] is not None else 0
