@@ -61,7 +61,6 @@ _STEPS: Final[dict[int, tuple[str, ...]]] = {
         """,
         "ALTER TABLE {s}.records ALTER COLUMN line SET STORAGE EXTERNAL",
         "CREATE INDEX waypoints ON {s}.records (run, waypoint) WHERE kind = 'waypoint'",
-        "CREATE INDEX lanes ON {s}.records (run, lane, seq) WHERE kind = 'waypoint'",
         """
         CREATE TABLE {s}.notes (
             run bigint NOT NULL,

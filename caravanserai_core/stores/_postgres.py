@@ -112,7 +112,7 @@ class PostgresStore(Store):
         where = {**_defaults(), **{name: str(value) for name, value in params.items()}}
         self._where = (where["host"], where["port"], where["dbname"] or where["user"])
         self._link = Link(params, self.schema, self.name, self.timeout)
-        self._texts: dict[str, sql.Composed] = {}
+        self._texts: dict[str, bytes] = {}
         self._beats: Beats[_PostgresHold] = Beats(self._beat, self.lease / 3)
 
     def __repr__(self) -> str:
@@ -150,11 +150,11 @@ class PostgresStore(Store):
     def _run(self, run_id: str) -> dict[str, Any]:
         return {"namespace": self.namespace, "folder": folder_name(run_id)}
 
-    def _sql(self, text: str) -> sql.Composed:
+    def _sql(self, text: str) -> bytes:
         found = self._texts.get(text)
         if found is None:
             schema = sql.Identifier(self.schema)
-            found = self._texts[text] = sql.SQL(text).format(s=schema)
+            found = self._texts[text] = sql.SQL(text).format(s=schema).as_bytes()
         return found
 
     def _rows(self, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -281,9 +281,19 @@ class PostgresStore(Store):
             return None, [] if known is None else None
         tail = tail_of(rows[0][:5])
         if known is None or tail.token != known.token or not rows[0][5]:
+            if known is not None and tail.token == known.token and tail.seq < known.seq:
+                raise self._forgotten(run_id, tail, known)
             return tail, None
         lines = [(row[6], 0, row[7], None) for row in rows if row[6] is not None]
         return tail, self._whole(run_id, lines)
+
+    def _forgotten(self, run_id: str, tail: Tail, known: Tail) -> StoreFailed:
+        """Build the error for records that no longer stand: no journal ends before it did."""
+        return StoreFailed(
+            f"{self.where(run_id)}: the server crashed, and lost records {tail.seq + 1} to "
+            f"{known.seq}, which were not waited for. All that was acknowledged as durable stands. "
+            "Run again to go on from there."
+        )
 
     def _whole(self, run_id: str, rows: list[tuple[Any, ...]], last: int = 0) -> list[Record]:
         """Read rows that must all be whole."""
@@ -460,9 +470,7 @@ class PostgresStore(Store):
         """See `Store.scan`. It is one snapshot, however long it takes."""
         text = self._sql(_pg_sql.scan(bodies=bodies))
         params = self._run(run_id) | {"start": start or 0}
-        first = self._link.retry(
-            lambda c: c.execute(text + sql.SQL(f" LIMIT {_PAGE}"), params, binary=True).fetchall()
-        )
+        first = self._rows(_pg_sql.scan(bodies=bodies) + f" LIMIT {_PAGE}", params)
         if len(first) < _PAGE:
             yield from self._checked(first, run_id)
             return
