@@ -1,0 +1,86 @@
+"""Whether a server keeps two writers apart at all.
+
+Everything here rests on conditional writes: "only if nothing is there", "only if this version is".
+Some servers that speak the S3 protocol ignore both, and let the second writer overwrite the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PreconditionError,
+)
+
+from caravanserai_core.errors import StoreFailed, StoreRefused
+from caravanserai_core.quoting import visible
+from caravanserai_core.stores._objects_layout import new_nonce
+
+if TYPE_CHECKING:
+    from caravanserai_core.stores._objects_bucket import Bucket
+
+_MOST_TRIES = 5
+
+
+def probe(bucket: Bucket) -> None:
+    """Write a small object, and see that it cannot be created again or changed unseen.
+
+    Raises:
+        StoreRefused: it can, or the server knows no conditional writes.
+        StoreFailed: the server does not answer.
+    """
+    nonce = new_nonce()
+    key = f".caravanserai-probe-{nonce}"
+    data = b'{"nonce":"%b"}\n' % nonce.encode()
+    try:
+        if bucket.create(key, data, nonce) is not None:
+            raise _refused(bucket, "If-None-Match")
+        first = bucket.get(key)
+        if first is None:
+            raise bucket.no_bucket(key)
+        if not _refuses(bucket, key, b"{}\n", "create"):
+            raise _refused(bucket, "If-None-Match")
+        if bucket.swap(key, data + b"\n", nonce, first.version) is None:
+            raise _refused(bucket, "If-Match")
+        if not _refuses(bucket, key, b"{}\n", first.version):
+            raise _refused(bucket, "If-Match")
+    finally:
+        _remove(bucket, key)
+
+
+def _refuses(bucket: Bucket, key: str, data: bytes, mode: Any) -> bool:
+    """Say whether a write that must not succeed does not."""
+    for _ in range(_MOST_TRIES):
+        try:
+            bucket.put(key, data, mode)
+        except (AlreadyExistsError, PreconditionError):
+            return True
+        except NotSupportedError:
+            return False
+        except BaseError as error:
+            problem = error
+            bucket.check("cannot be written", key, error)
+        else:
+            return False
+    raise StoreFailed(
+        f"{visible(bucket.path(key))} cannot be written: {visible(str(problem)[:300])}"
+    )
+
+
+def _remove(bucket: Bucket, key: str) -> None:
+    try:
+        bucket.delete([key])
+    except (StoreFailed, StoreRefused):
+        return  # nothing depends on it
+
+
+def _refused(bucket: Bucket, header: str) -> StoreRefused:
+    return StoreRefused(
+        f"{visible(bucket.address.base)}: this server ignores {header}, so two writers could "
+        "overwrite each other's waypoints unseen. Nothing was written. Use a server with "
+        "conditional writes: Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2, "
+        "MinIO, Ceph or SeaweedFS in a recent release; not `rclone serve s3`."
+    )

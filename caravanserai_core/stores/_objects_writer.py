@@ -1,0 +1,249 @@
+"""Writing a run in an object store: one append is one object, created under the next number.
+
+Nothing is read for it and nothing locked: that the number was free is what makes the append the
+next one. A writer that loses finds out what stands there, and decides again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreBusy
+from caravanserai_core.quoting import visible
+from caravanserai_core.records import Record
+from caravanserai_core.stores._objects_layout import (
+    Closed,
+    closing,
+    new_nonce,
+    pack,
+)
+from caravanserai_core.stores._objects_reader import RunReader
+from caravanserai_core.stores._objects_run import End, Moved, Token, tombstone
+from caravanserai_core.stores.base import Appended, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+    from caravanserai_core.stores._objects_layout import Packed
+    from caravanserai_core.stores.base import Sealed, Shown
+
+    Seal = Callable[[Tail | None, list[Record] | None], Sealed]
+
+_log = logging.getLogger("caravanserai")
+
+_HINT_EVERY: Final = 16
+_LEAST_PATIENCE: Final = 60.0
+_NOTE: Final = re.compile(r"waypoint-([1-9]\d{0,8})\.md")
+_MARKDOWN: Final = "text/markdown; charset=utf-8"
+
+
+class RunWriter(RunReader):
+    """The objects of one run, for writers."""
+
+    def append(self, known: Tail | None, epoch: int, seal: Seal) -> Appended:
+        """Add records at the end of the journal; see `Store.append`."""
+        if known is None:
+            tail, news, at = self.now(known, epoch)
+        else:
+            self._refuse_stale(known, epoch)
+            tail, news, at = known, [], (known.token.generation, known.token.append)
+        believed = known is not None
+        until = time.monotonic() + max(_LEAST_PATIENCE, self.bucket.timeout)
+        while time.monotonic() < until:
+            try:
+                sealed = seal(tail, news)
+            except Exception:
+                # It gave up on what this writer believed: that has to be true, then.
+                if not believed or self._is_end(*at):
+                    raise
+            else:
+                appended = self._create(at, tail, sealed)
+                if appended is not None:
+                    return appended
+            believed = False
+            tail, news, at = self.now(known, epoch)
+        raise StoreBusy(
+            f"{visible(self.bucket.path(self.folder))}: other writers were faster each time. "
+            "Nothing was written. Let fewer write to one run."
+        )
+
+    def _create(self, at: tuple[str, int], tail: Tail | None, sealed: Sealed) -> Appended | None:
+        """Write an append behind `at`; None: something else is there."""
+        generation, number = at[0], at[1] + 1
+        segment = 0 if tail is None or tail.rolled else tail.token.segment
+        nonce = new_nonce()
+        packed = pack(sealed.lines, [len(sealed.lines)], number, segment, nonce)
+        key = self.key(generation, number)
+        if self.bucket.create(key, packed.objects[0], nonce) is not None:
+            return None
+        self.memory.put(key, packed.objects[0])
+        self.wrote(generation, number, sealed)
+        return Appended(tail_after(sealed, generation, number, packed), packed.places)
+
+    def wrote(self, generation: str, number: int, sealed: Sealed) -> None:
+        """Do what comes after an append and fails none: the hint, the notes."""
+        self.memory.ends(self.folder, generation, number)
+        if number % _HINT_EVERY == 0:
+            self.leave_hint(generation, number)
+        notes = dict(sealed.notes)
+        if sealed.shown is not None:
+            notes |= texts_of(sealed.shown)
+        self.write_notes(notes)
+
+    def leave_hint(self, generation: str, number: int) -> None:
+        """Write the hint, if that can be done."""
+        try:
+            self.write_hint(generation, number)
+        except CaravanseraiError as error:
+            _log.warning("the hint where the journal ends was not written: %s", error)
+
+    # ------------------------------------------------------------------ what is there
+
+    def now(
+        self, known: Tail | None, epoch: int
+    ) -> tuple[Tail | None, list[Record] | None, tuple[str, int]]:
+        """Look at the journal: return its tail, the records after `known`, and where it ends.
+
+        Raises:
+            StaleWriter: its epoch is higher than `epoch`.
+        """
+        return self.look(lambda: self._now(known, epoch))
+
+    def _now(
+        self, known: Tail | None, epoch: int
+    ) -> tuple[Tail | None, list[Record] | None, tuple[str, int]]:
+        end = self.end(self.settle)
+        at = (end.generation, end.number)
+        if end.item is None:
+            return None, [] if known is None else None, at
+        tail, _, _ = self.tail_of(end)
+        self._refuse_stale(tail, epoch)
+        return tail, self._news(known, tail, end), at
+
+    def _news(self, known: Tail | None, tail: Tail, end: End) -> list[Record] | None:
+        if known is None or known.token.generation != end.generation:
+            return None
+        if known.token.append >= end.number:
+            return [] if known == tail else None
+        found = self._between(end.generation, known.token.append + 1, end.number)
+        # A bucket that was emptied by hand, and filled again, has other records there.
+        return found if found[0].head["prev"] == known.sum else None
+
+    def _is_end(self, generation: str, number: int) -> bool:
+        return not self.bucket.exists(self.key(generation, number + 1))
+
+    def ends_with(self, known: Tail | None) -> bool:
+        """Say whether the journal ends with `known`."""
+        if known is not None and known.token.append:
+            return self._is_end(known.token.generation, known.token.append)
+        return known is None and self.end(self.settle).item is None
+
+    def _refuse_stale(self, tail: Tail, epoch: int) -> None:
+        if tail.epoch > epoch:
+            raise StaleWriter(
+                f"{visible(self.bucket.path(self.folder))}: a writer with epoch {tail.epoch} took "
+                f"the run over; this one has epoch {epoch} and may not write any more. Nothing "
+                "was written."
+            )
+
+    # ------------------------------------------------------------------ what was closed
+
+    def settle(self, generation: str, number: int, closed: Closed) -> None:
+        """Remove what stood in a closed generation, where that is not done yet."""
+        if closed.swept:
+            return
+        kept: set[int] = set()
+        if not closed.deleted:
+            try:
+                kept = self._waypoints(closed.next)
+            except Moved:
+                return  # whoever closed that one removes the notes of both
+        self.sweep(generation, number, closed, kept)
+
+    def _waypoints(self, generation: str) -> set[int]:
+        last = self._last(generation, 0)
+        kept: set[int] = set()
+        for number in range(1, last + 1):
+            heads = self.heads(generation, number)
+            kept |= {r.waypoint for r in heads if isinstance(r, Record) and r.kind == "waypoint"}
+        return kept
+
+    def sweep(
+        self,
+        generation: str,
+        number: int,
+        closed: Closed,
+        kept: Container[int],
+        *,
+        notes: bool = True,
+    ) -> None:
+        """Remove the content of a closed generation, and what else nobody reads any more.
+
+        Args:
+            generation: its name.
+            number: number of its closing object.
+            closed: what that says.
+            kept: the waypoints whose notes stay.
+            notes: whether the notes of others go.
+        """
+        keys = [self.key(generation, before) for before in range(1, number)]
+        self.bucket.map(lambda key: tombstone(self.bucket, key), keys)
+        self.memory.drop(self.folder)
+        folders, names = self.bucket.inside(self.folder)
+        self._drop_unpublished(closed.next, folders)
+        if notes:
+            self._drop_notes(kept, names)
+        done = closing(number, new_nonce(), closed._replace(swept=True))
+        self.bucket.write(self.key(generation, number), done)
+        self.leave_hint(closed.next, 0)
+
+    def _drop_unpublished(self, published: str, folders: list[str]) -> None:
+        """Remove generations that would have followed the same one: they never can any more."""
+        ordinal = published.partition("-")[0]
+        for name in folders:
+            if name.startswith(f"{ordinal}-") and name != published:
+                keys = self.bucket.below(f"{self.folder}/{name}")
+                self.bucket.delete([key for key, _ in keys])
+
+    def _drop_notes(self, kept: Container[int], names: list[str]) -> None:
+        gone: list[str] = []
+        for name in names:
+            match = _NOTE.fullmatch(name)
+            # What followed the newest note stands in the live one, and may be what had to go.
+            if name == "latest.md" or (match is not None and int(match[1]) not in kept):
+                gone.append(f"{self.folder}/{name}")
+        self.bucket.delete(gone)
+
+    # ------------------------------------------------------------------ notes
+
+    def write_notes(self, notes: Mapping[str, str]) -> None:
+        """Write notes beside the journal. They are derived: a failure here fails no append."""
+
+        def write(name: str) -> None:
+            text = notes[name].encode("utf-8", "replace")
+            self.bucket.write(f"{self.folder}/{name}", text, _MARKDOWN)
+
+        try:
+            self.bucket.map(write, notes)
+        except CaravanseraiError as error:
+            _log.warning(
+                "a note could not be written beside the journal (%s); the next `caravanserai "
+                "show` writes it again",
+                error,
+            )
+
+
+def texts_of(shown: Shown) -> dict[str, str]:
+    """Return the notes that a person is to see, by name."""
+    notes = {} if shown.name is None else {shown.name: shown.text}
+    notes["latest.md"] = shown.text if shown.live is None else shown.live
+    return notes
+
+
+def tail_after(sealed: Sealed, generation: str, number: int, packed: Packed) -> Tail:
+    """Return the tail of a journal behind an append."""
+    token = Token(generation, number, packed.segment)
+    return Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, token)
