@@ -138,6 +138,9 @@ class Branch(NamedTuple):
     carries: Callable[[dict[str, Any]], bool]
 
 
+_NOTES_AT_ONCE = 200
+
+
 def copy_run(
     source: Store,
     run_id: str,
@@ -198,14 +201,18 @@ def copy_run(
             work.add(legacy_draft(old), SELF, old.number)
         return work.seal(None, Opened(1, None, body)).sealed
 
-    target.replace(new_run_id, None, 1, seal)
+    appended = target.replace(new_run_id, None, 1, seal)
     heads = survey.records(target, new_run_id, bodies=False)
     points = [record for record in heads if record.kind == "waypoint"]
     # The live note follows the main lane: its notes come last.
-    for record in sorted(points, key=lambda point: (point.lane == "", point.waypoint)):
-        name = f"waypoint-{record.waypoint}.md"
-        text = recorded(record.head, new_run_id, framework, goal)
-        target.put_note(new_run_id, Shown(name, text, None))
+    points.sort(key=lambda point: (point.lane == "", point.waypoint))
+    for begin in range(0, len(points), _NOTES_AT_ONCE):
+        notes = {
+            f"waypoint-{record.waypoint}.md": recorded(record.head, new_run_id, framework, goal)
+            for record in points[begin : begin + _NOTES_AT_ONCE]
+        }
+        name, text = list(notes.items())[-1]
+        target.put_notes(new_run_id, appended.tail, notes, Shown(name, text, None))
     return len(points)
 
 

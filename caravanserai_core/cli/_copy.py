@@ -16,7 +16,8 @@ from caravanserai_core.stores import open_store
     "--from",
     "source",
     metavar="URL",
-    help="Where they are: a store, or sqlite:///threads.db for LangGraph's SqliteSaver. "
+    help="Where they are: a store, or sqlite:///threads.db for LangGraph's SqliteSaver, "
+    "langgraph+postgresql://… for its PostgresSaver. "
     "Default: the store of --store.",
 )
 @click.option("--to", "target", metavar="URL", required=True, help="The store they are copied to.")

@@ -133,7 +133,7 @@ def prepare(connection: Connection[Any], schema: str, name: str) -> None:
 def _version(connection: Connection[Any], schema: str) -> int:
     """Return the version of the tables, 0 where there are none."""
     table = sql.SQL("{}.version").format(sql.Identifier(schema))
-    # Not to_regclass: that looks into a cache which may not know yet what another one has just made.
+    # Not to_regclass: its cache may not know yet what another session has just made.
     found = connection.execute(
         "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
         "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = 'version'",

@@ -75,6 +75,58 @@ def sqlite(address: str, trust: Sequence[str] = ()) -> Iterator[Source]:
         yield Threads(saver, ids, paths if saver._has_task_path else None)
 
 
+@contextmanager
+def postgres(address: str, trust: Sequence[str] = ()) -> Iterator[Source]:
+    """Open the tables of a `PostgresSaver` or `AsyncPostgresSaver`; they are only read.
+
+    Args:
+        address: `langgraph+postgresql://user@host/database`: what follows the plus is the address
+            that the saver was given.
+        trust: types of the program that stored values may be loaded as, `module:Class`.
+
+    Raises:
+        UsageError: the server cannot be reached, or has no tables of LangGraph.
+        ImportError: langgraph or langgraph-checkpoint-postgres is not installed.
+    """
+    try:
+        import psycopg
+        from langgraph.checkpoint.postgres import PostgresSaver
+        from psycopg.rows import dict_row
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "reading LangGraph's tables needs its saver: "
+            'pip install "caravanserai[langgraph,postgres]" langgraph-checkpoint-postgres',
+            name=error.name,
+        ) from None
+    from caravanserai.langgraph._copying import Exact, Threads
+
+    where = address.partition("+")[2]
+    try:
+        with psycopg.connect(
+            where,
+            autocommit=True,
+            row_factory=dict_row,
+            options="-c default_transaction_read_only=on",
+        ) as connection:
+            saver = PostgresSaver(connection, serde=Exact(trust))
+            found = connection.execute(
+                "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
+            ).fetchall()
+
+            def paths(thread_id: str, ns: str, checkpoint_id: str) -> dict[str, str]:
+                rows = connection.execute(
+                    "SELECT DISTINCT task_id, task_path FROM checkpoint_writes "
+                    "WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s",
+                    (thread_id, ns, checkpoint_id),
+                ).fetchall()
+                return {row["task_id"]: row["task_path"] for row in rows}
+
+            yield Threads(saver, [row["thread_id"] for row in found], paths)
+    except (psycopg.OperationalError, psycopg.errors.UndefinedTable) as error:
+        told = str(error).strip().partition("\n")[0]
+        raise UsageError(f"threads of LangGraph's PostgresSaver cannot be read: {told}") from None
+
+
 def _threads(connection: sqlite3.Connection) -> list[str]:
     rows: list[tuple[Any]] = connection.execute(
         "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
