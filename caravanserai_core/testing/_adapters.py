@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
     Attributes:
         run_id: the run.
-        store: a folder.
+        store: a folder or a URL.
         log: a file outside of it that counts what really happened.
         kill: `"begin send"` or `"end send"`: the process kills itself at the beginning or end of
             what that step does to the world; None: it lives.
@@ -162,12 +162,19 @@ class AdapterTests:
 
     def status(self, job: Job) -> str:
         """Return the run's status as lists have it."""
-        return next(info.status for info in runs(open_store(job.store)))
+        store = open_store(job.store)
+        status = next(info.status for info in runs(store))
+        store.close()
+        return status
 
     def notes(self, job: Job) -> dict[str, str]:
         """Return the notes beside the journal by name."""
-        folder = Path(open_store(job.store).where(job.run_id))
-        return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+        store = open_store(job.store)
+        numbers = [point.number for point in api.history(job.run_id, store=store)]
+        names = [*(f"waypoint-{number}.md" for number in numbers), "latest.md"]
+        found = {name: store.get_note(job.run_id, name) for name in names}
+        store.close()
+        return {name: text for name, text in found.items() if text is not None}
 
     # ------------------------------------------------------------------ the promises
 
