@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -25,6 +26,9 @@ from caravanserai_core.run import open_run
 from caravanserai_core.stores import open_store
 from caravanserai_core.upkeep import fork
 from caravanserai_core.verify import verify
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
 PAUSED = "paused"
 """What a job's `start` returns where its framework pauses by returning."""
@@ -108,6 +112,18 @@ def _child(module: str, name: str, job: Job, out: str, environment: dict[str, st
     Path(out).write_text(json.dumps(ended), encoding="utf-8")
 
 
+_preloaded: list[str] = []
+
+
+def _preload(context: ForkServerContext, module: str) -> None:
+    """Import the framework once, in the process that all others are forked from."""
+    if _preloaded != [module]:
+        # One that runs has another framework, and would leave the import to each child.
+        getattr(forkserver._forkserver, "_stop", bool)()
+        _preloaded[:] = [module]
+        context.set_forkserver_preload([__name__, module])
+
+
 class AdapterTests:
     """Promises of an adapter. A subclass stands at the top of a module and has a method `start`.
 
@@ -135,8 +151,7 @@ class AdapterTests:
     def run(self, job: Job, **environment: str) -> Ended:
         """Start a job in a new process and wait for its end."""
         context = multiprocessing.get_context("forkserver")
-        # The framework is imported once, in the process that all others are forked from.
-        context.set_forkserver_preload([__name__, type(self).__module__])
+        _preload(context, type(self).__module__)
         out = Path(job.log).with_suffix(".json")
         out.unlink(missing_ok=True)
         work = (type(self).__module__, type(self).__qualname__, job, str(out), environment)

@@ -49,7 +49,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
     return Job("job", url, str(tmp_path / "log.txt"))
 
 
-@pytest.fixture(params=list(ADAPTERS))
+@pytest.fixture(params=list(ADAPTERS), scope="module")  # so that each is imported once
 def adapter(request: pytest.FixtureRequest) -> AdapterTests:
     found: AdapterTests = ADAPTERS[request.param]()
     return found
