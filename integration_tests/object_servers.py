@@ -162,7 +162,7 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
 def _takes_an_object(server: Server) -> bool:
     address = parse_address(server.url("ready"))
     try:
-        obstore.put(connect(address, 10), "ready", b"")
+        obstore.put(connect(address, 10), "ready", b"yes")
     except BaseError:
         return False
     return True
@@ -276,7 +276,7 @@ class Proxy:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *args: object) -> None:
                 pass
 
             def handle_any(self) -> None:

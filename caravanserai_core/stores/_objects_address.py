@@ -6,6 +6,7 @@ them (`AWS_…`, `GOOGLE_…`, `AZURE_…`), so that an address can be shown, lo
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from caravanserai_core.errors import UsageError
+from caravanserai_core.errors import StoreRefused, UsageError
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def connect(address: Address, timeout: float) -> Client:
         # was answered by "exists already" may have been our own.
         "retry_config": {"max_retries": 0},
     }
-    config: dict[str, Any] = {}
+    config: Any = {}
     if address.endpoint is not None:
         config["base_url" if address.scheme == "gs" else "endpoint"] = address.endpoint
     if address.region is not None and address.scheme == "s3":
@@ -167,3 +168,30 @@ def connect(address: Address, timeout: float) -> Client:
             f"{address.base} cannot be opened: {visible(str(error).splitlines()[0])}. Credentials "
             "and accounts are named in the environment: AWS_…, GOOGLE_…, AZURE_…."
         ) from error
+
+
+class _Process:
+    """Which process has sent requests: the client's threads do not survive a fork."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+
+    def check(self, where: str) -> None:
+        """Refuse a child whose parent has sent requests before the fork: it would wait for ever.
+
+        The runtime of obstore 0.12 belongs to the process that used it first, and a new client
+        does not get a new one: https://github.com/tokio-rs/tokio/issues/4301.
+        """
+        pid = os.getpid()
+        if self.pid is None:
+            self.pid = pid
+        elif self.pid != pid:
+            raise StoreRefused(
+                f"{visible(where)} cannot be used in this process: it was forked from one that had "
+                "used an object store before, and that client does not survive a fork. Start "
+                "workers with multiprocessing's `spawn` or `forkserver`, or as programs of their "
+                "own, or use no object store before the fork."
+            )
+
+
+PROCESS: Final = _Process()

@@ -29,7 +29,7 @@ from obstore.exceptions import (
 
 from caravanserai_core.errors import CaravanseraiError, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
-from caravanserai_core.stores._objects_address import connect
+from caravanserai_core.stores._objects_address import PROCESS, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,6 +48,7 @@ _CONFLICTS = (AlreadyExistsError, PreconditionError)
 _HOPELESS = (InvalidPathError, NotSupportedError, ValueError)
 # What a client can be told that is not true a moment later: time-out, too early, too many.
 _FINAL = re.compile(r"status code: 4(?!08|09|25|29)\d\d")
+_REFUSED = re.compile(r"status code: 40[13]\b")
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _JSON = "application/json"
 
@@ -81,7 +82,7 @@ class Bucket:
         self.address = address
         self.timeout = timeout
         self._given = client
-        self._client: Client | None = None
+        self._client: tuple[int, Client] | None = None  # and the process that made it
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._worker = threading.local()
@@ -94,17 +95,22 @@ class Bucket:
         """Give back the connections and threads; the next use makes new ones."""
         with self._lock:
             pool, self._pool, self._client = self._pool, None, None
-        if pool is not None and _process.pid == os.getpid():
+        if pool is not None and PROCESS.pid == os.getpid():
             pool.shutdown()
+
+    def connect(self) -> Client:
+        """Return the client; nothing is sent for that."""
+        with self._lock:
+            if self._client is None or self._client[0] != os.getpid():
+                made = self._given or connect(self.address, self.timeout)
+                self._client = (os.getpid(), made)
+            return self._client[1]
 
     @property
     def client(self) -> Client:
-        """The client, made when it is first needed."""
-        _process.check(self.address.base)
-        with self._lock:
-            if self._client is None:
-                self._client = self._given or connect(self.address, self.timeout)
-            return self._client
+        """The client, on the way to the server."""
+        PROCESS.check(self.address.base)
+        return self.connect()
 
     def _key(self, key: str) -> str:
         return f"{self.address.prefix}/{key}" if self.address.prefix else key
@@ -304,13 +310,13 @@ class Bucket:
             except _ERRORS as error:
                 if not isinstance(error, (*_CONFLICTS, FileNotFoundError)):
                     self.check("cannot be written", key, error)
+                if isinstance(error, FileNotFoundError) and mode == "create":
+                    raise self.no_bucket(key) from error
                 found = self._look(key, error)
                 if found is not None and nonce.encode() in found.data:
                     return found.version
                 if lost(found):
                     return found
-                if isinstance(error, FileNotFoundError) and mode == "create":
-                    raise self.no_bucket(key) from error
                 if not again():
                     raise self._unknown(key, error) from error
         raise AssertionError
@@ -344,7 +350,8 @@ class Bucket:
         if _NO_BUCKET.search(str(error)):
             raise self.no_bucket(key) from error
         where = visible(self.path(key))
-        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
+        refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+        if refused or _REFUSED.search(str(error)):
             raise StoreRefused(
                 f"{where} {what}: the server refused the credentials ({_words(error)}). They come "
                 "from the environment (AWS_…, GOOGLE_…, AZURE_…) and need the right to read, "
@@ -371,37 +378,10 @@ class Bucket:
         name, scheme = visible(self.address.bucket), self.address.scheme
         kind = "container" if scheme == "az" else "bucket"
         return self._failed(
-            f"is not there, and cannot be: there is no {kind} {name}. Create it, or use another address; "
-            "the store makes none.",
+            f"cannot be there: there is no {kind} {name}. Create it, or use another address; the "
+            "store makes none.",
             key,
         )
-
-
-class _Process:
-    """Which process has sent requests: the client's threads do not survive a fork."""
-
-    def __init__(self) -> None:
-        self.pid: int | None = None
-
-    def check(self, where: str) -> None:
-        """Refuse a child whose parent has sent requests before the fork: it would wait for ever.
-
-        The runtime of obstore 0.12 belongs to the process that used it first, and a new client
-        does not get a new one: https://github.com/tokio-rs/tokio/issues/4301.
-        """
-        pid = os.getpid()
-        if self.pid is None:
-            self.pid = pid
-        elif self.pid != pid:
-            raise StoreRefused(
-                f"{visible(where)} cannot be used in this process: it was forked from one that had "
-                "used an object store before, and that client does not survive a fork. Start "
-                "workers with multiprocessing's `spawn` or `forkserver`, or as programs of their "
-                "own, or use no object store before the fork."
-            )
-
-
-_process = _Process()
 
 
 def _words(error: Exception) -> str:

@@ -63,21 +63,20 @@ class Heads:
                 found[index] = self._parsed(start[at : at + size], index, at)
             else:
                 far.append(index)
-        begins = self._parts([(lines[i][0], min(_LINE, lines[i][1])) for i in far])
-        if begins is None:
+        # Where a line begins in what was read already, that is enough for nearly every head.
+        begins = {i: start[lines[i][0] :] for i in far if lines[i][0] + _LINE <= len(start)}
+        unread = [i for i in far if i not in begins]
+        parts = self._parts([(lines[i][0], min(_LINE, lines[i][1])) for i in unread])
+        if parts is None:
             return None
-        wanted: list[tuple[int, int]] = []
-        for index, begin in zip(far, begins, strict=True):
-            at, size = lines[index]
-            wanted += _wanted(begin, at, size)
-        rest = self._parts(wanted)
+        begins.update(zip(unread, parts, strict=True))
+        wanted = {i: _wanted(begins[i], *lines[i]) for i in far}
+        rest = self._parts([part for i in far for part in wanted[i]])
         if rest is None:
             return None
-        for index, begin in zip(far, begins, strict=True):
-            at, size = lines[index]
-            count = len(_wanted(begin, at, size))
-            parts, rest = rest[:count], rest[count:]
-            found[index] = self._head(begin, parts, index, at, size)
+        for i in far:
+            mine, rest = rest[: len(wanted[i])], rest[len(wanted[i]) :]
+            found[i] = self._head(begins[i], mine, i, *lines[i])
         return [found[index] for index in range(len(lines))]
 
     def _parts(self, parts: list[tuple[int, int]]) -> list[bytes] | None:
@@ -92,15 +91,13 @@ class Heads:
     def _head(
         self, begin: bytes, parts: list[bytes], index: int, at: int, size: int
     ) -> Record | Bad:
-        if len(parts) < 2:
-            return self._parsed(parts[0] if parts else begin, index, at)
         said = lengths(begin)
+        if said is None or said[2] <= _SMALL or len(parts) != 1 + (len(begin) < said[0] + said[1]):
+            return self._parsed(parts[0] if parts else begin, index, at)
         try:
-            if said is None:
-                raise Malformed("does not begin like a record")
             skip, head_size, body_size = said
-            text = (begin if len(begin) >= skip + head_size else parts[0])[skip : skip + head_size]
-            record = parse_head(text, parts[1].rstrip(b"\n"), body_size)
+            head = (parts[0] if len(parts) > 1 else begin)[skip : skip + head_size]
+            record = parse_head(head, parts[-1].rstrip(b"\n"), body_size)
         except Malformed as error:
             return Bad(self._path, at, size, complete=True, why=str(error))
         record.place = self._number * LINES + index
@@ -115,10 +112,9 @@ def _wanted(begin: bytes, at: int, size: int) -> list[tuple[int, int]]:
     if said is None or said[2] <= _SMALL:
         return [(at, size)]
     skip, head_size, body_size = said
-    tail = skip + head_size + 1 + body_size
+    end = skip + head_size
+    tail = end + 1 + body_size
     if not 0 < size - tail <= SUFFIX_MAX + 1:
         return [(at, size)]
-    return [
-        (at, min(skip + head_size, size) if skip + head_size > len(begin) else 1),
-        (at + tail, size - tail),
-    ]
+    longer = [(at, end)] if len(begin) < end else []
+    return [*longer, (at + tail, size - tail)]

@@ -84,31 +84,32 @@ def read_lease(bucket: Bucket, folder: str) -> Lease | None:
     found = bucket.get(f"{folder}/{LEASE}")
     if found is None:
         return None
-    holder, said = NOBODY, {}
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        said = orjson.loads(found.data)
-        if not said["free"]:
-            given = said["holder"]
-            holder = Holder(
-                str(given["host"]),
-                int(given["pid"]),
-                str(given["since"]),
-                int(given["epoch"]),
-                str(given["by"]),
-            )
-    get = said.get if isinstance(said, dict) else {}.get
-    seconds = get("lease")
+    holder, said = NOBODY, _object(found.data)
+    given = said.get("holder")
+    if said.get("free") is False and isinstance(given, dict):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            host, since, by = (str(given[name]) for name in ("host", "since", "by"))
+            holder = Holder(host, int(given["pid"]), since, int(given["epoch"]), by)
+    beat, seconds = said.get("beat"), said.get("lease")
     return Lease(
         holder,
         holder is NOBODY,
-        str(get("nonce", "")),
-        int(get("beat", 0)) if type(get("beat", 0)) is int else 0,
-        float(seconds) if type(seconds) in (int, float) else 0.0,
-        str(get("process", "")),
-        str(get("mark", "")),
+        str(said.get("nonce", "")),
+        beat if isinstance(beat, int) else 0,
+        float(seconds) if isinstance(seconds, (int, float)) else 0.0,
+        str(said.get("process", "")),
+        str(said.get("mark", "")),
         found.version,
         found.modified,
     )
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        said = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 class Leases:

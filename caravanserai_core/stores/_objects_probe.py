@@ -53,6 +53,7 @@ def probe(bucket: Bucket) -> None:
 
 def _refuses(bucket: Bucket, key: str, data: bytes, mode: Any) -> bool:
     """Say whether a write that must not succeed does not."""
+    problem = ""
     for _ in range(_MOST_TRIES):
         try:
             bucket.put(key, data, mode)
@@ -61,13 +62,11 @@ def _refuses(bucket: Bucket, key: str, data: bytes, mode: Any) -> bool:
         except NotSupportedError:
             return False
         except BaseError as error:
-            problem = error
+            problem = str(error)[:300]
             bucket.check("cannot be written", key, error)
         else:
             return False
-    raise StoreFailed(
-        f"{visible(bucket.path(key))} cannot be written: {visible(str(problem)[:300])}"
-    )
+    raise StoreFailed(f"{visible(bucket.path(key))} cannot be written: {visible(problem)}")
 
 
 def _remove(bucket: Bucket, key: str) -> None:

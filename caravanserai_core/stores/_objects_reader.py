@@ -183,8 +183,15 @@ class RunReader(RunObjects):
 
         ahead: list[Record | Bad] = []
         size = 0
-        for first in range(max(1, start // LINES), last + 1, AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, last + 1))
+        first = max(1, start // LINES)
+        if last - first >= AT_ONCE:
+            # Who asks for the first record alone, to see whose run it is, reads no more for it.
+            yield from (
+                item for item in read(first) if isinstance(item, Bad) or item.place >= start
+            )
+            first += 1
+        for begin in range(first, last + 1, AT_ONCE):
+            numbers = range(begin, min(begin + AT_ONCE, last + 1))
             for part in self.bucket.map(read, numbers):
                 ahead += [item for item in part if isinstance(item, Bad) or item.place >= start]
                 size += sum(_length(item) for item in part)

@@ -23,6 +23,7 @@ from caravanserai_core.stores._objects_layout import (
     pack,
     parted,
 )
+from caravanserai_core.stores._objects_run import Debt
 from caravanserai_core.stores._objects_writer import RunWriter, tail_after, texts_of
 from caravanserai_core.stores.base import Appended
 
@@ -57,7 +58,8 @@ class RunReplacer(RunWriter):
         until = time.monotonic() + max(_PATIENCE, self.bucket.timeout)
         aside: dict[str, str] = {}
         while time.monotonic() < until:
-            end = self.end(self.settle)
+            end = self.end()
+            self.settle()
             sealed = seal(self.scan(bodies=True, start=None))
             aside |= self._keep(end.generation, end.number, damaged, aside)
             if self._publish((end.generation, end.number), sealed, notes=False) is not None:
@@ -68,12 +70,13 @@ class RunReplacer(RunWriter):
         """Remove the run; says whether there was one."""
         until = time.monotonic() + max(_PATIENCE, self.bucket.timeout)
         while time.monotonic() < until:
-            end = self.end(self.settle)
+            end = self.end()
+            self.settle()
             if not end.number:
                 return False
             closed = Closed(next_generation(end.generation), deleted=True, swept=False)
             if self._close(end.generation, end.number, closed):
-                self.sweep(end.generation, end.number + 1, closed, ())
+                self.sweep(Debt(end.generation, end.number + 1, closed), ())
                 return True
         raise self._outrun()
 
@@ -104,7 +107,7 @@ class RunReplacer(RunWriter):
         self.memory.ends(self.folder, name, last)
         heads = [head_of(line) for line in sealed.lines]
         kept = {head["waypoint"] for head in heads if head["kind"] == "waypoint"}
-        self.sweep(at[0], at[1] + 1, closed, kept, notes=notes)
+        self.sweep(Debt(at[0], at[1] + 1, closed), kept, notes=notes)
         self.memory.ends(self.folder, name, last)
         self.leave_hint(name, last)
         return Appended(tail_after(sealed, name, last, packed), packed.places)
@@ -119,6 +122,7 @@ class RunReplacer(RunWriter):
         key = self.key(generation, number + 1)
         if self.bucket.create(key, closing(number + 1, nonce, closed), nonce) is not None:
             return False
+        self.memory.owe(self.folder, Debt(generation, number + 1, closed))
         self.memory.ends(self.folder, closed.next, 0)
         return True
 

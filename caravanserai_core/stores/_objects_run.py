@@ -94,6 +94,20 @@ class End(NamedTuple):
     item: Item | None
 
 
+class Debt(NamedTuple):
+    """A generation that was closed, and whose content is not removed yet.
+
+    Attributes:
+        generation: its name.
+        number: of its closing object.
+        closed: what that says.
+    """
+
+    generation: str
+    number: int
+    closed: Closed
+
+
 class Memory:
     """What a store remembers: objects that do not change, and where journals ended."""
 
@@ -102,6 +116,7 @@ class Memory:
         self._objects: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
         self._ends: dict[str, tuple[str, int]] = {}
+        self._debts: dict[str, list[Debt]] = {}
 
     def get(self, key: str) -> bytes | None:
         """Return an object, if it is remembered."""
@@ -139,6 +154,22 @@ class Memory:
             before = self._ends.get(folder)
             if before is None or before[0] != generation or before[1] < number:
                 self._ends[folder] = (generation, number)
+
+    def owe(self, folder: str, debt: Debt) -> None:
+        """Note that something of a run is still to be removed."""
+        with self._lock:
+            debts = self._debts.setdefault(folder, [])
+            if debt not in debts:
+                debts.append(debt)
+
+    def debts(self, folder: str, paid: Debt | None = None) -> list[Debt]:
+        """Return what of a run is to be removed, but for what was now."""
+        with self._lock:
+            left = [debt for debt in self._debts.get(folder, ()) if debt != paid]
+            self._debts[folder] = left
+            if not left:
+                del self._debts[folder]
+            return list(left)
 
     def forget(self, folder: str) -> None:
         """Forget where a run's journal ends."""
@@ -179,6 +210,11 @@ class RunObjects:
             if found is None:
                 return None
             data = found.data
+        return self.taken_in(generation, number, data)
+
+    def taken_in(self, generation: str, number: int, data: bytes) -> Item:
+        """Read what is in an object of the journal, and remember it if it never changes."""
+        key = self.key(generation, number)
         path = self.bucket.path(key)
         try:
             header = read_header(data, number)
@@ -247,17 +283,11 @@ class RunObjects:
 
     # ------------------------------------------------------------------ the end
 
-    def end(
-        self,
-        settle: Callable[[str, int, Closed], None] | None = None,
-        read: Callable[[str, int], Item | None] | None = None,
-    ) -> End:
+    def end(self, read: Callable[[str, int], Item | None] | None = None) -> End:
         """Find the end of the journal.
 
         Args:
             read: reads an object, in place of `item`.
-            settle: called for each generation that was closed on the way: its name, the number
-                of its closing object, and what that says.
         """
         generation, number, sure = self._hint()
         emptied = 0
@@ -275,8 +305,8 @@ class RunObjects:
                     raise self.damaged(Bad(item.path, 0, 0, complete=True, why=why))
                 number = last  # it was closed while this looked: the closing object follows
             elif header is not None and header.closed is not None:
-                if settle is not None:
-                    settle(generation, last, header.closed)
+                if not header.closed.swept:
+                    self.memory.owe(self.folder, Debt(generation, last, header.closed))
                 generation, number, sure = header.closed.next, 0, True
             else:
                 self.memory.ends(self.folder, generation, last)

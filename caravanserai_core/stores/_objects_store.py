@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core.errors import UsageError
 from caravanserai_core.names import folder_name
-from caravanserai_core.stores._objects_address import connect, parse_address
-from caravanserai_core.stores.base import Store
-
+from caravanserai_core.stores._objects_address import parse_address
 from caravanserai_core.stores._objects_bucket import AT_ONCE, Bucket
 from caravanserai_core.stores._objects_layout import LINES
 from caravanserai_core.stores._objects_lease import Leases
@@ -21,6 +19,7 @@ from caravanserai_core.stores._objects_probe import probe
 from caravanserai_core.stores._objects_replacer import RunReplacer
 from caravanserai_core.stores._objects_run import Memory
 from caravanserai_core.stores._objects_writer import texts_of
+from caravanserai_core.stores.base import Store
 from caravanserai_core.stores.owners import busy_error
 
 if TYPE_CHECKING:
@@ -84,11 +83,10 @@ class ObjectStore(Store):
             address = address._replace(keep=keep, lease=lease)
         if (address.keep or 1) < 1 or (address.lease or 1) <= 0 or timeout <= 0:
             raise UsageError("keep, lease and timeout of an object store are numbers above 0.")
-        if client is None:
-            connect(address, timeout)  # what is wrong with the environment shows here
         self._address = address
         self.keep = address.keep
         self._bucket = Bucket(address, timeout, client)
+        self._bucket.connect()  # what is wrong with the environment shows here
         self._memory = Memory()
         self._leases = Leases(self._bucket, address.lease or 30.0)
 

@@ -6,6 +6,7 @@ next one. A writer that loses finds out what stands there, and decides again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -15,13 +16,12 @@ from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreBusy
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
 from caravanserai_core.stores._objects_layout import (
-    Closed,
     closing,
     new_nonce,
     pack,
 )
 from caravanserai_core.stores._objects_reader import RunReader
-from caravanserai_core.stores._objects_run import End, Moved, Token, tombstone
+from caravanserai_core.stores._objects_run import Debt, End, Moved, Token, tombstone
 from caravanserai_core.stores.base import Appended, Tail
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class RunWriter(RunReader):
             tail, news, at = self.now(known, epoch)
         else:
             self._refuse_stale(known, epoch)
+            self.settle()
             tail, news, at = known, [], (known.token.generation, known.token.append)
         believed = known is not None
         until = time.monotonic() + max(_LEAST_PATIENCE, self.bucket.timeout)
@@ -77,7 +78,10 @@ class RunWriter(RunReader):
         nonce = new_nonce()
         packed = pack(sealed.lines, [len(sealed.lines)], number, segment, nonce)
         key = self.key(generation, number)
-        if self.bucket.create(key, packed.objects[0], nonce) is not None:
+        other = self.bucket.create(key, packed.objects[0], nonce)
+        if other is not None:
+            self.memory.ends(self.folder, generation, number)
+            self.taken_in(generation, number, other.data)  # who was faster once is not twice
             return None
         self.memory.put(key, packed.objects[0])
         self.wrote(generation, number, sealed)
@@ -94,7 +98,9 @@ class RunWriter(RunReader):
         self.write_notes(notes)
 
     def leave_hint(self, generation: str, number: int) -> None:
-        """Write the hint, if that can be done."""
+        """Write the hint, if that can be done and hides nothing that is still to be removed."""
+        if self.memory.debts(self.folder):
+            return
         try:
             self.write_hint(generation, number)
         except CaravanseraiError as error:
@@ -115,7 +121,8 @@ class RunWriter(RunReader):
     def _now(
         self, known: Tail | None, epoch: int
     ) -> tuple[Tail | None, list[Record] | None, tuple[str, int]]:
-        end = self.end(self.settle)
+        end = self.end()
+        self.settle()
         at = (end.generation, end.number)
         if end.item is None:
             return None, [] if known is None else None, at
@@ -139,7 +146,7 @@ class RunWriter(RunReader):
         """Say whether the journal ends with `known`."""
         if known is not None and known.token.append:
             return self._is_end(known.token.generation, known.token.append)
-        return known is None and self.end(self.settle).item is None
+        return known is None and self.end().item is None
 
     def _refuse_stale(self, tail: Tail, epoch: int) -> None:
         if tail.epoch > epoch:
@@ -151,17 +158,15 @@ class RunWriter(RunReader):
 
     # ------------------------------------------------------------------ what was closed
 
-    def settle(self, generation: str, number: int, closed: Closed) -> None:
-        """Remove what stood in a closed generation, where that is not done yet."""
-        if closed.swept:
-            return
-        kept: set[int] = set()
-        if not closed.deleted:
-            try:
-                kept = self._waypoints(closed.next)
-            except Moved:
-                return  # whoever closed that one removes the notes of both
-        self.sweep(generation, number, closed, kept)
+    def settle(self) -> None:
+        """Remove what somebody closed and did not come to remove, as far as this process saw it."""
+        for debt in self.memory.debts(self.folder):
+            kept: set[int] = set()
+            with contextlib.suppress(Moved):  # whoever closed that one looks after its notes
+                if not debt.closed.deleted:
+                    kept = self._waypoints(debt.closed.next)
+                self.sweep(debt, kept)
+            self.memory.debts(self.folder, paid=debt)
 
     def _waypoints(self, generation: str) -> set[int]:
         last = self._last(generation, 0)
@@ -171,34 +176,25 @@ class RunWriter(RunReader):
             kept |= {r.waypoint for r in heads if isinstance(r, Record) and r.kind == "waypoint"}
         return kept
 
-    def sweep(
-        self,
-        generation: str,
-        number: int,
-        closed: Closed,
-        kept: Container[int],
-        *,
-        notes: bool = True,
-    ) -> None:
+    def sweep(self, debt: Debt, kept: Container[int], *, notes: bool = True) -> None:
         """Remove the content of a closed generation, and what else nobody reads any more.
 
         Args:
-            generation: its name.
-            number: number of its closing object.
-            closed: what that says.
+            debt: the generation.
             kept: the waypoints whose notes stay.
             notes: whether the notes of others go.
         """
-        keys = [self.key(generation, before) for before in range(1, number)]
+        keys = [self.key(debt.generation, before) for before in range(1, debt.number)]
         self.bucket.map(lambda key: tombstone(self.bucket, key), keys)
         self.memory.drop(self.folder)
         folders, names = self.bucket.inside(self.folder)
-        self._drop_unpublished(closed.next, folders)
+        self._drop_unpublished(debt.closed.next, folders)
         if notes:
             self._drop_notes(kept, names)
-        done = closing(number, new_nonce(), closed._replace(swept=True))
-        self.bucket.write(self.key(generation, number), done)
-        self.leave_hint(closed.next, 0)
+        done = closing(debt.number, new_nonce(), debt.closed._replace(swept=True))
+        self.bucket.write(self.key(debt.generation, debt.number), done)
+        self.memory.debts(self.folder, paid=debt)
+        self.leave_hint(debt.closed.next, 0)
 
     def _drop_unpublished(self, published: str, folders: list[str]) -> None:
         """Remove generations that would have followed the same one: they never can any more."""
