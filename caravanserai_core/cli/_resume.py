@@ -23,7 +23,7 @@ from caravanserai_core.ownership import TAKE_OVER
 from caravanserai_core.questions import refuse_waiting
 from caravanserai_core.quoting import visible
 from caravanserai_core.redact import redact
-from caravanserai_core.stores import FileStore, open_store
+from caravanserai_core.stores import MemoryStore, open_store
 from caravanserai_core.stores.owners import busy_error
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _environment(store: Store, where: Path) -> dict[str, str]:
     """
     found = os.environ.get(_STORE) or ".caravanserai"
     same = open_store(found if "://" in found else where / found).key == store.key
-    return {} if same or not isinstance(store, FileStore) else {_STORE: store.url}
+    return {} if same or isinstance(store, MemoryStore) else {_STORE: store.url}
 
 
 def command_text(argv: list[str], where: Path, env: dict[str, str]) -> str:

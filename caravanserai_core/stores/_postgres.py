@@ -132,8 +132,9 @@ class PostgresStore(Store):
     @property
     def name(self) -> str:
         host, port, database = self._where
+        user = f"{quote(str(self._params['user']))}@" if "user" in self._params else ""
         space = f"?namespace={quote(self.namespace)}" if self.namespace else ""
-        return f"postgresql://{host}:{port}/{database}{space}"
+        return f"postgresql://{user}{host}:{port}/{database}{space}"
 
     @property
     def key(self) -> object:

@@ -1,22 +1,21 @@
-"""Every adapter on a server: the promises of killed jobs, with the store's URL as the only change."""
+"""Every adapter on a server: killed jobs, with the store's URL as the only change."""
 
 # ruff: noqa: E402
 
 from __future__ import annotations
 
 import signal
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration_tests.support import require
 
-for _module in ("psycopg_pool", "langgraph", "agents", "crewai", "claude_agent_sdk"):
+for _module in ("langgraph", "agents", "crewai", "claude_agent_sdk"):
     require(_module)
 
+from caravanserai_core.stores import open_store
 from caravanserai_core.testing import AdapterTests, Job
 from caravanserai_core.verify import verify
 from integration_tests.adapters.test_claude_agent import TestClaudeAgent
@@ -24,7 +23,6 @@ from integration_tests.adapters.test_crewai import TestCrewAI
 from integration_tests.adapters.test_langgraph import TestLangGraph
 from integration_tests.adapters.test_openai_agents import TestOpenAIAgents
 from integration_tests.adapters.test_plain import TestPlain
-from integration_tests.postgres_server import postgres
 
 # Under other names, so that they are not collected here with all of their tests.
 ADAPTERS = {
@@ -34,18 +32,8 @@ ADAPTERS = {
 del TestPlain, TestLangGraph, TestOpenAIAgents, TestCrewAI, TestClaudeAgent
 
 
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgres() as server:
-        yield server.url()
-
-
-@pytest.fixture(params=["postgres"])
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
-    """Return a job in a part of the server that nobody else uses."""
-    address = request.getfixturevalue(f"{request.param}_url")
-    name = uuid.uuid4().hex
-    url = f"{address}?namespace={name}" if request.param == "postgres" else address % name
+@pytest.fixture
+def job(url: str, tmp_path: Path) -> Job:
     return Job("job", url, str(tmp_path / "log.txt"))
 
 
@@ -57,9 +45,7 @@ def adapter(request: pytest.FixtureRequest) -> AdapterTests:
 
 def test_a_job_that_is_killed_inside_a_tool(adapter: AdapterTests, job: Job) -> None:
     """What was done is not repeated unasked, and a person's answer from elsewhere settles it."""
-    adapter.test_an_effect_that_did_not_report_is_named_and_not_repeated_unasked(
-        job, "end send", 1
-    )
+    adapter.test_an_effect_that_did_not_report_is_named_and_not_repeated_unasked(job, "end send", 1)
 
 
 def test_a_job_that_is_killed_at_a_pause(adapter: AdapterTests, job: Job) -> None:
@@ -78,8 +64,6 @@ def test_a_job_that_is_killed_at_a_pause(adapter: AdapterTests, job: Job) -> Non
         {f"{at} {step}": 1 for step in ("look", "send") for at in ("begin", "end")}
         | {"begin sum": 2, "end sum": 1}
     )
-    from caravanserai_core.stores import open_store
-
     store = open_store(job.store)
     assert not verify(store, job.run_id).damaged
     store.close()
