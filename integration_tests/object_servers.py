@@ -275,6 +275,7 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # an answer in two parts waits 40 ms for the first one's confirmation
 
             def log_message(self, *args: object) -> None:
                 pass

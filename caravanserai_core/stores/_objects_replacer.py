@@ -44,8 +44,9 @@ class RunReplacer(RunWriter):
         """Put another journal in the place of this one; see `Store.replace`."""
         until = time.monotonic() + max(_PATIENCE, self.bucket.timeout)
         while time.monotonic() < until:
-            tail, news, at = self.now(known, epoch)
-            sealed = seal(tail, news)
+            view = self.now(known, epoch)
+            sealed = seal(view.tail, view.news)
+            at = (view.generation, view.number)
             appended = self._publish(at, sealed, notes=True)
             if appended is not None:
                 if sealed.shown is not None:
@@ -77,6 +78,7 @@ class RunReplacer(RunWriter):
             closed = Closed(next_generation(end.generation), deleted=True, swept=False)
             if self._close(end.generation, end.number, closed):
                 self.sweep(Debt(end.generation, end.number + 1, closed), ())
+                self.leave_hint(closed.next, 0)
                 return True
         raise self._outrun()
 

@@ -232,10 +232,16 @@ class RunObjects:
             JournalDamaged: one of them is not there.
         """
         wanted = list(numbers)
-        found = self.bucket.map(lambda number: self.item(generation, number), wanted)
+        far = [n for n in wanted if self.memory.get(self.key(generation, n)) is None]
+        read = self.bucket.map(lambda number: self.item(generation, number), far)
+        found = dict(zip(far, read, strict=True))
         return [
-            self.present(generation, number, item)
-            for number, item in zip(wanted, found, strict=True)
+            self.present(
+                generation,
+                number,
+                found[number] if number in found else self.item(generation, number),
+            )
+            for number in wanted
         ]
 
     def present(self, generation: str, number: int, item: Item | None) -> Item:

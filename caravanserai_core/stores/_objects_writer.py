@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreBusy
 from caravanserai_core.quoting import visible
@@ -21,7 +21,7 @@ from caravanserai_core.stores._objects_layout import (
     pack,
 )
 from caravanserai_core.stores._objects_reader import RunReader
-from caravanserai_core.stores._objects_run import Debt, End, Moved, Token, tombstone
+from caravanserai_core.stores._objects_run import Debt, End, Item, Moved, Token, tombstone
 from caravanserai_core.stores.base import Appended, Tail
 
 if TYPE_CHECKING:
@@ -35,9 +35,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger("caravanserai")
 
 _HINT_EVERY: Final = 16
+_MOST_STEPS: Final = 8
 _LEAST_PATIENCE: Final = 60.0
 _NOTE: Final = re.compile(r"waypoint-([1-9]\d{0,8})\.md")
 _MARKDOWN: Final = "text/markdown; charset=utf-8"
+
+
+class View(NamedTuple):
+    """The journal, as a writer sees it.
+
+    Attributes:
+        tail: its end; None: there is no such run.
+        news: what came since the tail that the writer knew; None: that is not part of it.
+        generation: the generation that is open.
+        number: of its last object, 0 for none.
+    """
+
+    tail: Tail | None
+    news: list[Record] | None
+    generation: str
+    number: int
 
 
 class RunWriter(RunReader):
@@ -46,34 +63,44 @@ class RunWriter(RunReader):
     def append(self, known: Tail | None, epoch: int, seal: Seal) -> Appended:
         """Add records at the end of the journal; see `Store.append`."""
         if known is None:
-            tail, news, at = self.now(known, epoch)
+            view = self.now(known, epoch)
         else:
             self._refuse_stale(known, epoch)
             self.settle()
-            tail, news, at = known, [], (known.token.generation, known.token.append)
+            view = View(known, [], known.token.generation, known.token.append)
         believed = known is not None
         until = time.monotonic() + max(_LEAST_PATIENCE, self.bucket.timeout)
+        steps = 0
         while time.monotonic() < until:
+            other: Item | None = None
             try:
-                sealed = seal(tail, news)
+                sealed = seal(view.tail, view.news)
             except Exception:
                 # It gave up on what this writer believed: that has to be true, then.
-                if not believed or self._is_end(*at):
+                if not believed or self._is_end(view):
                     raise
             else:
-                appended = self._create(at, tail, sealed)
-                if appended is not None:
-                    return appended
+                made = self._create(view, sealed)
+                if isinstance(made, Appended):
+                    return made
+                other = made
             believed = False
-            tail, news, at = self.now(known, epoch)
+            steps = (steps + 1) % _MOST_STEPS
+            after = self._after(view, other) if other is not None and steps else None
+            if after is not None and after.tail is not None:
+                self._refuse_stale(after.tail, epoch)
+            view = after or self.now(known, epoch)
         raise StoreBusy(
             f"{visible(self.bucket.path(self.folder))}: other writers were faster each time. "
             "Nothing was written. Let fewer write to one run."
         )
 
-    def _create(self, at: tuple[str, int], tail: Tail | None, sealed: Sealed) -> Appended | None:
-        """Write an append behind `at`; None: something else is there."""
-        generation, number = at[0], at[1] + 1
+    def _create(self, view: View, sealed: Sealed) -> Appended | Item:
+        """Write an append behind what is known; returns what else is there, if somebody was faster.
+
+        That one is remembered: who was faster once is not faster a second time for it.
+        """
+        generation, number, tail = view.generation, view.number + 1, view.tail
         segment = 0 if tail is None or tail.rolled else tail.token.segment
         nonce = new_nonce()
         packed = pack(sealed.lines, [len(sealed.lines)], number, segment, nonce)
@@ -81,11 +108,30 @@ class RunWriter(RunReader):
         other = self.bucket.create(key, packed.objects[0], nonce)
         if other is not None:
             self.memory.ends(self.folder, generation, number)
-            self.taken_in(generation, number, other.data)  # who was faster once is not twice
-            return None
+            return self.taken_in(generation, number, other.data)
         self.memory.put(key, packed.objects[0])
         self.wrote(generation, number, sealed)
         return Appended(tail_after(sealed, generation, number, packed), packed.places)
+
+    def _after(self, view: View, other: Item) -> View | None:
+        """Return the view behind the append of somebody who was faster; None: look again.
+
+        It may not be the end either. Nothing more is asked, though: the next try shows it, and who
+        asks first is slower than others who do not.
+        """
+        header, before = other.header, view.tail
+        if before is None or header is None or header.closed is not None or header.gone:
+            return None
+        records = [record for record in other.records() if isinstance(record, Record)]
+        if len(records) < len(header.sizes) or records[0].head["prev"] != before.sum:
+            return None
+        last, epoch = records[-1], before.epoch
+        for record in records:
+            epoch = max(epoch, record.head.get("epoch", 1))
+        token = Token(view.generation, other.number, header.segment)
+        tail = Tail(last.seq, last.sum, epoch, last.kind == "roll", token)
+        news = None if view.news is None else view.news + records
+        return View(tail, news, view.generation, other.number)
 
     def wrote(self, generation: str, number: int, sealed: Sealed) -> None:
         """Do what comes after an append and fails none: the hint, the notes."""
@@ -108,27 +154,22 @@ class RunWriter(RunReader):
 
     # ------------------------------------------------------------------ what is there
 
-    def now(
-        self, known: Tail | None, epoch: int
-    ) -> tuple[Tail | None, list[Record] | None, tuple[str, int]]:
-        """Look at the journal: return its tail, the records after `known`, and where it ends.
+    def now(self, known: Tail | None, epoch: int) -> View:
+        """Look at the journal.
 
         Raises:
             StaleWriter: its epoch is higher than `epoch`.
         """
         return self.look(lambda: self._now(known, epoch))
 
-    def _now(
-        self, known: Tail | None, epoch: int
-    ) -> tuple[Tail | None, list[Record] | None, tuple[str, int]]:
+    def _now(self, known: Tail | None, epoch: int) -> View:
         end = self.end()
         self.settle()
-        at = (end.generation, end.number)
         if end.item is None:
-            return None, [] if known is None else None, at
+            return View(None, [] if known is None else None, end.generation, end.number)
         tail, _, _ = self.tail_of(end)
         self._refuse_stale(tail, epoch)
-        return tail, self._news(known, tail, end), at
+        return View(tail, self._news(known, tail, end), end.generation, end.number)
 
     def _news(self, known: Tail | None, tail: Tail, end: End) -> list[Record] | None:
         if known is None or known.token.generation != end.generation:
@@ -139,14 +180,14 @@ class RunWriter(RunReader):
         # A bucket that was emptied by hand, and filled again, has other records there.
         return found if found[0].head["prev"] == known.sum else None
 
-    def _is_end(self, generation: str, number: int) -> bool:
-        return not self.bucket.exists(self.key(generation, number + 1))
+    def _is_end(self, view: View) -> bool:
+        return not self.bucket.exists(self.key(view.generation, view.number + 1))
 
     def ends_with(self, known: Tail | None) -> bool:
         """Say whether the journal ends with `known`."""
-        if known is not None and known.token.append:
-            return self._is_end(known.token.generation, known.token.append)
-        return known is None and self.end().item is None
+        if known is None:
+            return self.end().item is None
+        return self._is_end(View(known, [], known.token.generation, known.token.append))
 
     def _refuse_stale(self, tail: Tail, epoch: int) -> None:
         if tail.epoch > epoch:
@@ -166,6 +207,7 @@ class RunWriter(RunReader):
                 if not debt.closed.deleted:
                     kept = self._waypoints(debt.closed.next)
                 self.sweep(debt, kept)
+                self.leave_hint(debt.closed.next, 0)
             self.memory.debts(self.folder, paid=debt)
 
     def _waypoints(self, generation: str) -> set[int]:
@@ -194,7 +236,6 @@ class RunWriter(RunReader):
         done = closing(debt.number, new_nonce(), debt.closed._replace(swept=True))
         self.bucket.write(self.key(debt.generation, debt.number), done)
         self.memory.debts(self.folder, paid=debt)
-        self.leave_hint(debt.closed.next, 0)
 
     def _drop_unpublished(self, published: str, folders: list[str]) -> None:
         """Remove generations that would have followed the same one: they never can any more."""
