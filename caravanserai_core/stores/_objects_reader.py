@@ -122,6 +122,7 @@ class RunReader(RunObjects):
         generation = end.generation
         low, high = 0, end.number  # the waypoint is in an append behind `low`, up to `high`
         if self._reached(generation, high, low) < waypoint:
+            self._refuse_damage(generation, (high,))
             return []
         while high - low > 1:
             middle = (low + high) // 2
@@ -134,7 +135,15 @@ class RunReader(RunObjects):
             if record.kind == "waypoint" and record.waypoint == waypoint:
                 segment = item.header.segment if item.header is not None else 1
                 return self._chain_to(generation, record, segment)
+        self._refuse_damage(generation, (high, low))
         return []
+
+    def _refuse_damage(self, generation: str, numbers: tuple[int, ...]) -> None:
+        """Raise if one of these appends is damaged: what is looked for may have been in it."""
+        for number in numbers:
+            for record in self.heads(generation, number) if number else ():
+                if isinstance(record, Bad):
+                    raise self.damaged(record, generation, number)
 
     def _reached(self, generation: str, number: int, low: int) -> int:
         """Return the newest waypoint at the end of an append, or of one before that is whole."""

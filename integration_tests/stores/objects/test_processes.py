@@ -39,7 +39,7 @@ def test_eight_processes_that_are_killed_and_stopped_lose_nothing(
     seaweedfs: Server, prefix: str, opened: Open, start: Processes, tmp_path: Path, thorough: bool
 ) -> None:
     """Numbers are dense, and each acknowledged record is there once, under its number."""
-    count = 200 if thorough else 12
+    count = 200 if thorough else 8
     url = seaweedfs.url(prefix)
     store = opened(url)
     writer = HandWriter(store)

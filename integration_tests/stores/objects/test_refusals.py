@@ -144,7 +144,7 @@ def test_what_a_run_is_called_stays_below_the_prefix(
 
 def test_two_prefixes_never_see_each_other(seaweedfs: Server, prefix: str, opened: Open) -> None:
     """Also where one begins like the other, or lies in it."""
-    stores = [opened(seaweedfs.url(f"{prefix}{end}")) for end in ("", "/run", "0", "-1")]
+    stores = [opened(seaweedfs.url(f"{prefix}{end}")) for end in ("", "/run", "0", "-1", "/ü% x~")]
     for index, store in enumerate(stores):
         writer = HandWriter(store, name=f"w{index}")
         writer.append(writer.state())
