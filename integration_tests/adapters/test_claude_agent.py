@@ -71,6 +71,7 @@ class TestClaudeAgent(AdapterTests):
         home.mkdir(exist_ok=True)
         # The SDK starts the CLI with all of this process's environment.
         secret = {job.secret: os.environ[job.secret]} if job.secret else {}
+        secret |= {name: value for name, value in os.environ.items() if name[:4] == "AWS_"}
         path = os.environ["PATH"]
         os.environ.clear()
         with ScriptedAnthropic(said) as server:

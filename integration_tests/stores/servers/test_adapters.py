@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import signal
+import uuid
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,14 @@ def adapter(request: pytest.FixtureRequest) -> AdapterTests:
 def test_a_job_that_is_killed_inside_a_tool(adapter: AdapterTests, job: Job) -> None:
     """What was done is not repeated unasked, and a person's answer from elsewhere settles it."""
     adapter.test_an_effect_that_did_not_report_is_named_and_not_repeated_unasked(job, "end send", 1)
+
+
+def test_a_job_on_azure(azure: Callable[[str], str], tmp_path: Path) -> None:
+    """One of them on the third kind of server."""
+    job = Job("job", azure(uuid.uuid4().hex), str(tmp_path / "log.txt"))
+    ADAPTERS["TestPlain"]().test_an_effect_that_did_not_report_is_named_and_not_repeated_unasked(
+        job, "end send", 1
+    )
 
 
 def test_a_job_that_is_killed_at_a_pause(adapter: AdapterTests, job: Job) -> None:
