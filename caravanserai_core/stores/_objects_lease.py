@@ -124,7 +124,7 @@ class Leases:
         self._bucket = bucket
         self.seconds = seconds
         self._beats: Beats[ObjectHold] = Beats(self._send, seconds / 3)
-        self._clock: tuple[float, timedelta] | None = None
+        self._clock: tuple[float, datetime] | None = None
 
     # ------------------------------------------------------------------ asking
 
@@ -155,19 +155,20 @@ class Leases:
         return (self._now() - lease.modified).total_seconds() > lease.seconds + _GRAIN
 
     def _now(self) -> datetime:
-        """Return the time by the server's clock."""
+        """Return the time by the server's clock: that of a small object written for it.
+
+        From then on it is told by a clock that nobody sets, until the next such object.
+        """
         at = time.monotonic()
         if self._clock is None or at - self._clock[0] > _CLOCK_HOLDS:
-            ahead = timedelta(0)
+            now = datetime.now(UTC)  # who may only read the bucket has no other clock
             key = f".caravanserai-clock-{new_nonce(4)}"
-            with contextlib.suppress(CaravanseraiError):  # who may only read has no other clock
+            with contextlib.suppress(CaravanseraiError):
                 self._bucket.write(key, b"{}\n")
-                written = self._bucket.modified(key)
-                if written is not None:
-                    ahead = written - datetime.now(UTC)
+                now = self._bucket.modified(key) or now
                 self._bucket.delete([key])
-            self._clock = (at, ahead)
-        return datetime.now(UTC) + self._clock[1]
+            self._clock = (time.monotonic(), now)
+        return self._clock[1] + timedelta(seconds=time.monotonic() - self._clock[0])
 
     # ------------------------------------------------------------------ taking
 

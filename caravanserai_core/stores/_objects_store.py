@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from caravanserai_core.errors import UsageError
+from caravanserai_core.errors import StoreFailed, StoreRefused, UsageError
 from caravanserai_core.names import folder_name
 from caravanserai_core.stores._objects_address import parse_address
 from caravanserai_core.stores._objects_bucket import AT_ONCE, Bucket
@@ -197,7 +197,10 @@ class ObjectStore(Store):
         return run.path(generation, record.place // LINES), 0
 
     def size(self, folder: str) -> int | None:
-        return sum(size for _, size in self._bucket.below(folder))
+        try:
+            return sum(size for _, size in self._bucket.below(folder))
+        except (StoreFailed, StoreRefused):
+            return None
 
     # ------------------------------------------------------------------ notes
 

@@ -212,11 +212,13 @@ class RunWriter(RunReader):
 
     def _waypoints(self, generation: str) -> set[int]:
         last = self._last(generation, 0)
-        kept: set[int] = set()
-        for number in range(1, last + 1):
-            heads = self.heads(generation, number)
-            kept |= {r.waypoint for r in heads if isinstance(r, Record) and r.kind == "waypoint"}
-        return kept
+        heads = self.bucket.map(lambda n: self.heads(generation, n), range(1, last + 1))
+        return {
+            record.waypoint
+            for part in heads
+            for record in part
+            if isinstance(record, Record) and record.kind == "waypoint"
+        }
 
     def sweep(self, debt: Debt, kept: Container[int], *, notes: bool = True) -> None:
         """Remove the content of a closed generation, and what else nobody reads any more.
