@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -238,3 +239,21 @@ def test_a_damaged_object_is_told_and_mended_around(
     late = HandWriter(fresh, name="late")
     with pytest.raises(JournalDamaged):
         late.append(late.state())
+
+
+def test_without_its_client_the_extra_is_named() -> None:
+    """Importing the module says what to install; nothing else of the package needs it."""
+    code = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "import caravanserai_core.stores\n"
+        "import caravanserai_core.stores.objects"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith("need the package obstore: pip install 'caravanserai[objects]'")
+    )
+    assert "UsageError" in done.stderr
