@@ -12,8 +12,9 @@ from caravanserai_core.stores.base import Store
 
 if TYPE_CHECKING:
     from caravanserai_core.stores._postgres import PostgresStore
+    from caravanserai_core.stores.objects import ObjectStore
 
-__all__ = ["FileStore", "MemoryStore", "PostgresStore", "Store", "open_store"]
+__all__ = ["FileStore", "MemoryStore", "ObjectStore", "PostgresStore", "Store", "open_store"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from caravanserai_core.stores._postgres import PostgresStore
 
         return PostgresStore
+    if name == "ObjectStore":
+        from caravanserai_core.stores.objects import ObjectStore
+
+        return ObjectStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

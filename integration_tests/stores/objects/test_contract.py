@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from caravanserai_core.errors import StaleWriter
 from caravanserai_core.stores.base import Store
 from caravanserai_core.stores.objects import ObjectStore
-from caravanserai_core.testing import HandWriter, StoreTests
+from caravanserai_core.testing import StoreTests
 from integration_tests.object_servers import Server
 from integration_tests.stores.objects.raw import Raw
 
@@ -23,27 +22,6 @@ class ObjectStoreTests(Raw, StoreTests):
 
     def reopen(self, store: Store) -> ObjectStore:
         return self.opened(store.url)
-
-    def test_a_writer_with_an_old_epoch_is_refused_before_seal(self, store: Store) -> None:
-        """It seals against what it knows, in the same request, and is not asked again."""
-        old, new = HandWriter(store, name="old"), HandWriter(self.reopen(store), epoch=2)
-        old.append(old.state())
-        known = old.known
-        new.append(new.draft("lease"))
-        before, asked = self.raw_lines(store, "run"), len(old.seals)
-
-        with pytest.raises(StaleWriter):
-            old.append(old.state())
-        late = HandWriter(self.reopen(store), name="late")
-        with pytest.raises(StaleWriter):
-            late.append(late.state())
-
-        assert old.seals[asked:] == [(known, [])]
-        assert late.seals == []
-        assert self.raw_lines(store, "run") == before
-        new.append(new.entry())
-        assert new.known is not None
-        assert new.known.epoch == 2
 
 
 class TestSeaweedFS(ObjectStoreTests):
