@@ -7,7 +7,7 @@ here outlives a transaction, so that a transaction pooler may stand in between).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -26,7 +26,7 @@ _LOCK: Final = 0x0CA7A5
 # are taken from it, so that lists and histories read no states. Lanes are bytes: a name may hold
 # what text in Postgres cannot. `line` is kept out of line and uncompressed where it is large, so
 # that the head of a record is read without its body.
-_STEPS: Final[dict[int, tuple[str, ...]]] = {
+_STEPS: Final[dict[int, tuple[LiteralString, ...]]] = {
     1: (
         """
         CREATE TABLE {s}.runs (

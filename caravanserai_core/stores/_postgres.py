@@ -154,8 +154,9 @@ class PostgresStore(Store):
     def _sql(self, text: str) -> bytes:
         found = self._texts.get(text)
         if found is None:
-            schema = sql.Identifier(self.schema)
-            found = self._texts[text] = sql.SQL(text).format(s=schema).as_bytes()
+            query: Any = sql.SQL(text)  # pyright: ignore[reportArgumentType] - from _pg_sql
+            found = query.format(s=sql.Identifier(self.schema)).as_bytes()
+            self._texts[text] = found
         return found
 
     def _rows(self, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:

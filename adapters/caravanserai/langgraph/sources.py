@@ -102,19 +102,20 @@ def postgres(address: str, trust: Sequence[str] = ()) -> Iterator[Source]:
 
     where = address.partition("+")[2]
     try:
-        with psycopg.connect(
+        connect: Any = psycopg.connect
+        with connect(
             where,
             autocommit=True,
             row_factory=dict_row,
             options="-c default_transaction_read_only=on",
         ) as connection:
             saver = PostgresSaver(connection, serde=Exact(trust))
-            found = connection.execute(
+            found: list[Any] = connection.execute(
                 "SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id"
             ).fetchall()
 
             def paths(thread_id: str, ns: str, checkpoint_id: str) -> dict[str, str]:
-                rows = connection.execute(
+                rows: list[Any] = connection.execute(
                     "SELECT DISTINCT task_id, task_path FROM checkpoint_writes "
                     "WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s",
                     (thread_id, ns, checkpoint_id),
