@@ -24,6 +24,20 @@ STORE = "store"
 THREAD = "thread"
 
 
+def database() -> str:
+    """Return the address of the working folder's database; it is made where it is not there."""
+    import psycopg
+
+    server = os.environ["BENCHMARK_POSTGRES"]
+    name = "b" + hashlib.sha256(str(Path.cwd()).encode()).hexdigest()[:16]
+    with psycopg.connect(server + "/postgres", autocommit=True) as connection:
+        if not connection.execute(
+            "SELECT 1 FROM pg_database WHERE datname = %s", (name,)
+        ).fetchone():
+            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+    return f"{server}/{name}"
+
+
 @contextlib.contextmanager
 def saver_of(name: str) -> Iterator[Any]:
     """Open a saver in the working folder."""
@@ -31,6 +45,19 @@ def saver_of(name: str) -> Iterator[Any]:
         from caravanserai.langgraph import WaypointSaver
 
         yield WaypointSaver(STORE)
+    elif name == "ours_postgres":
+        from caravanserai.langgraph import WaypointSaver
+
+        saver = WaypointSaver(database())
+        saver.store.recent("nothing")  # the tables are made before the clock starts
+        yield saver
+        saver.store.close()
+    elif name == "postgres":
+        from langgraph.checkpoint.postgres import PostgresSaver
+
+        with PostgresSaver.from_conn_string(database()) as saver:
+            saver.setup()
+            yield saver
     elif name == "memory":
         from langgraph.checkpoint.memory import InMemorySaver
 
@@ -45,6 +72,13 @@ def saver_of(name: str) -> Iterator[Any]:
 @contextlib.asynccontextmanager
 async def async_saver_of(name: str) -> AsyncIterator[Any]:
     """Open a saver for `ainvoke` in the working folder."""
+    if name == "postgres":
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+
+        async with AsyncPostgresSaver.from_conn_string(database()) as saver:
+            await saver.setup()
+            yield saver
+        return
     if name != "sqlite":
         with saver_of(name) as saver:
             yield saver
@@ -89,7 +123,7 @@ class Graph:
             "supersteps": run.work.supersteps,
             "peak": peak(),
             "peak_before": before,
-            **disk(),
+            **disk(saver),
         }
 
     def get_state(self, folder: str, work: str, count: int, saver: str) -> Any:
@@ -191,8 +225,19 @@ def peak() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def disk() -> dict[str, int]:
-    """Count the bytes in the working folder, once all is closed."""
+def disk(saver: str) -> dict[str, int]:
+    """Count the bytes in the working folder, or in its database, once all is closed."""
+    if "postgres" in saver:
+        import psycopg
+
+        with psycopg.connect(database(), autocommit=True) as connection:
+            tables = (
+                "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n "
+                "ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname IN "
+                "('public', 'caravanserai')"
+            )
+            row = connection.execute(tables).fetchone()
+            return {"bytes": int(row[0]) if row else 0}
     if Path(DATABASE).exists():
         return {"bytes": sum(path.stat().st_size for path in Path().glob(f"{DATABASE}*"))}
     if not Path(STORE).exists():
