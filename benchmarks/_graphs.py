@@ -11,7 +11,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from benchmarks._states import text
+from benchmarks._states import prose, text
 
 
 class Work(Protocol):
@@ -87,15 +87,17 @@ class Single:
 class Chat:
     """A chat that grows by one message of 1 kB with each step."""
 
+    words = staticmethod(text)
+
     def __init__(self, count: int) -> None:
         self.supersteps = count
-        self.first = {"messages": [HumanMessage(text(0, 1000), id="message-0")]}
+        self.first = {"messages": [HumanMessage(self.words(0, 1000), id="message-0")]}
 
     def build(self) -> Any:
         def say(state: MessagesState) -> Any:
             number = len(state["messages"])
             kind = (HumanMessage, AIMessage)[number % 2]
-            return {"messages": [kind(text(number, 1000), id=f"message-{number}")]}
+            return {"messages": [kind(self.words(number, 1000), id=f"message-{number}")]}
 
         return _loop(MessagesState, say, lambda state: len(state["messages"]) > self.supersteps)
 
@@ -103,6 +105,12 @@ class Chat:
         return [message.id for message in values["messages"]] == [
             f"message-{number}" for number in range(self.supersteps + 1)
         ]
+
+
+class Prose(Chat):
+    """The same, in words that do not repeat: a database that compresses gains less."""
+
+    words = staticmethod(prose)
 
 
 class _Pages(TypedDict):
@@ -193,6 +201,7 @@ WORKS: dict[str, type[Work]] = {
     "nodes": Nodes,
     "single": Single,
     "chat": Chat,
+    "prose": Prose,
     "document": Document,
     "react": React,
 }

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import random
 from typing import Any, Protocol
 
 _SENTENCE = "the agent reads a page and writes down what it found there before it asks the model"
 _WORDS = _SENTENCE.split()
+
+
+@functools.cache
+def _vocabulary() -> tuple[list[str], list[float]]:
+    """Return made-up words, and how often each comes: as in a language, few of them often."""
+    chance = random.Random(1)
+    letters = "etaoinshrdlucmfwypvbgkjqxz"
+    words = ["".join(chance.choices(letters, k=chance.randint(2, 9))) for _ in range(4000)]
+    return words, [1 / (10 + rank) for rank in range(len(words))]
+
+
+def prose(seed: int, size: int) -> str:
+    """Return words that do not repeat: what a database compresses as it does a real text."""
+    words, weights = _vocabulary()
+    return f"{seed:06d} {' '.join(random.Random(seed).choices(words, weights, k=size // 3))}"[:size]
 
 
 def text(seed: int, size: int) -> str:

@@ -15,7 +15,7 @@ import psycopg
 
 from benchmarks import _report, _savers
 from benchmarks._harness import MS, Context, Row, Samples, milliseconds
-from benchmarks._savers import Measured, Way
+from benchmarks._savers import Measured, Task, Way
 from integration_tests.postgres_server import postgres
 
 if TYPE_CHECKING:
@@ -26,7 +26,15 @@ WAYS = [
     *(Way(saver, "sync") for saver in (OURS, THEIRS)),
     *(Way(saver, "sync", True) for saver in (OURS, THEIRS)),
 ]
-TARGETS = {"nodes": (0.9, None), "chat": (0.5, 1 / 30), "document": (None, None)}
+TASKS = _savers.TASKS | {
+    "prose": Task("chat of 1,000 messages of 1 kB, words that do not repeat", 1000, 8)
+}
+TARGETS = {
+    "nodes": (0.9, None),
+    "chat": (0.5, None),
+    "prose": (0.5, 1 / 30),
+    "document": (None, None),
+}
 PACKAGES = ("langgraph", "langgraph-checkpoint-postgres", "psycopg", "psycopg-pool")
 
 
@@ -34,7 +42,7 @@ def figure(name: str) -> Callable[[Context], list[Row]]:
     """Return the figure of a task: the time of a step and the bytes of all tables."""
 
     def measured(context: Context) -> list[Row]:
-        task = _savers.TASKS[name]
+        task = TASKS[name]
         count = task.quick if context.quick else task.count
         found = Measured()
         top = context.fresh(name)

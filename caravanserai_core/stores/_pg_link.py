@@ -132,8 +132,13 @@ class Link:
             StoreFailed, StoreRefused: the server said no, and did nothing.
         """
         try:
-            with self._opened().connection() as connection:
+            pool = self._opened()
+            # Not `pool.connection()`: that commits, and nothing is open here.
+            connection = pool.getconn()
+            try:
                 yield connection
+            finally:
+                pool.putconn(connection)
         except psycopg.Error as error:
             raise self.typed(error) from error
 
@@ -212,7 +217,7 @@ def _is_direct(connection: Connection[Any]) -> bool:
 
 def _quiet(record: logging.LogRecord) -> bool:
     """Keep the pool from telling of each failed try: who waits is told once, by an error."""
-    return not record.msg.startswith("error connecting in")
+    return not record.msg.startswith(("error connecting in", "discarding closed connection"))
 
 
 _all: weakref.WeakSet[Link] = weakref.WeakSet()
