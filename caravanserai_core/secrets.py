@@ -387,6 +387,28 @@ def declare_secret(
         registry.add([*marked, Secret(text, source, source in registry.marked)])
 
 
+def declare_password(name: str, url: str) -> None:
+    """Declare the password in an address, as one in the environment would be.
+
+    One that is too short, or that is the user's or the database's name too, is left alone.
+
+    Args:
+        name: as in `declare_secret`.
+        url: the address.
+    """
+    found = _URL.fullmatch(url)
+    if found is None or not _SAFE_NAME.fullmatch(name):
+        return
+    registry = _registry
+    with registry.lock:
+        given = [
+            (f"{name}.{secret.source.rpartition('#')[2]}", secret.value)
+            for secret in _passwords(f"name:{name}", found)
+        ]
+        registry.named.update(given)
+        registry.add([Secret(value, f"name:{full}") for full, value in given])
+
+
 def _looks_swapped(name: str, value: object) -> bool:
     """Say whether a name may be a value, or a value a name: then neither may be shown."""
     if any(shapes(name)) or current().in_text(name) is not None:

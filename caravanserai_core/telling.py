@@ -13,7 +13,7 @@ from caravanserai_core.ledger import MARKS
 from caravanserai_core.notes import Note, Place, recorded, render
 from caravanserai_core.pending import NOTHING, Pending, begun, from_json, lines_after
 from caravanserai_core.quoting import one_line
-from caravanserai_core.records import Record
+from caravanserai_core.records import Malformed, Record
 from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def happened(record: Record) -> str:
     if record.kind in MARKS:
         return _marked(head)
     if record.kind == "lease":
-        return "taken over from the process that worked on it"
+        return f"taken over from {_previous(record)}"
     if record.kind == "pin":
         return f"waypoint {head.get('at')} {'is no longer pinned' if head.get('off') else 'pinned'}"
     if record.kind != "entry":
@@ -153,6 +153,20 @@ def happened(record: Record) -> str:
         return f"remark: {head['remark']}"
     name, said = str(head.get("name", "entry")), head.get("say")
     return str(said) if said else name
+
+
+def _previous(record: Record) -> str:
+    """Say from which process a run was taken over."""
+    try:
+        data: Any = record.data() or {}
+        found = data["from"]
+        where = f" on {found['host']}" if found["host"] else ""
+        return f"process {found['pid']}{where}" if found["pid"] else _SOMEBODY
+    except (Malformed, KeyError, TypeError, ValueError):
+        return _SOMEBODY
+
+
+_SOMEBODY = "the process that worked on it"
 
 
 def _marked(head: dict[str, Any]) -> str:

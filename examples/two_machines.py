@@ -74,6 +74,9 @@ def sent_so_far(options):
 def show(options):
     """Let one of two machines die."""
     with tempfile.TemporaryDirectory() as folder:
+        if sent_so_far(options):
+            print(f"{options.run} is begun already: `caravanserai clean {options.run}`, or --run NAME")
+            return 1
         log = str(Path(folder, "sent.txt"))
         first = start("machine-1", options, log)
         while sent_so_far(options) < 1:

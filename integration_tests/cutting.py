@@ -38,8 +38,11 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.close()
-        for found in self._open:
+        for found in [self._listening, *self._open]:
+            try:
+                found.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             found.close()
 
     def _accept(self) -> None:

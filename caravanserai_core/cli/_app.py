@@ -14,6 +14,7 @@ import click
 from caravanserai_core.cli import _out
 from caravanserai_core.cli._shell import quote
 from caravanserai_core.errors import CaravanseraiError
+from caravanserai_core.redact import redact
 from caravanserai_core.stores import Store, open_store
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Session:
     @property
     def called(self) -> str:
         """How this command line was called, without its verb, to be pasted into a shell."""
-        store = [] if self.address is None else ["--store", self.address]
+        store = [] if self.address is None else ["--store", redact(self.address)]
         return " ".join([*_program(sys.argv[0]), *map(quote, store)])
 
 

@@ -174,7 +174,7 @@ def command_text(argv: list[str], where: Path, env: dict[str, str]) -> str:
     """
     text = " ".join(quote(redact(part)) for part in argv)
     for name, value in env.items():
-        text = f"{name}={quote(value)} {text}"
+        text = f"{name}={quote(redact(value))} {text}"
     if where.resolve() != Path.cwd():
         text = f"cd {quote(redact(str(where)))} && {text}"
     return text

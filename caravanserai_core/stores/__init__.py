@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.errors import UsageError
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from caravanserai_core.stores.objects import ObjectStore
 
 __all__ = ["FileStore", "MemoryStore", "ObjectStore", "PostgresStore", "Store", "open_store"]
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_ADDRESS = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_KINDS = ("postgresql", "postgres", "s3", "gs", "az")
 
 
 def __getattr__(name: str) -> Any:
@@ -55,8 +61,11 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
     text = os.fspath(address)
     if text.startswith("~"):
         text = os.path.expanduser(text)
+    if _ADDRESS.match(text):
+        text = text.strip()
     scheme, found, rest = text.partition("://")
-    if not found or not scheme.isalnum():
+    if not found or not _SCHEME.fullmatch(scheme):
+        _refuse_meant(text)
         return FileStore(text)
     if scheme == "file":
         from urllib.parse import unquote
@@ -71,10 +80,26 @@ def open_store(address: str | os.PathLike[str] | Store | None = None) -> Store:
         from caravanserai_core.stores.objects import ObjectStore
 
         return ObjectStore(text)
+    like = f" For {scheme}:// write postgresql://." if scheme.startswith("postgres") else ""
     raise UsageError(
         f"no store for {scheme}:// in this version. Use a folder, or a URL that begins with "
-        "file://, postgresql://, s3://, gs:// or az://."
+        f"file://, postgresql://, s3://, gs:// or az://.{like}"
     )
+
+
+def _refuse_meant(text: str) -> None:
+    """Refuse what would be a folder of an odd name, and was meant as an address.
+
+    Raises:
+        UsageError: without the text, which may hold a password.
+    """
+    kind = text.lstrip().partition(":")[0].lower()
+    words = {word.partition("=")[0].lower() for word in text.split() if "=" in word}
+    if (kind in _KINDS and kind != text.lower()) or words & {"dbname", "password", "hostaddr"}:
+        raise UsageError(
+            "the store's address is neither a folder nor a URL. A URL begins with file://, "
+            "postgresql://, s3://, gs:// or az://."
+        )
 
 
 def _kept(address: str, query: str) -> int | None:

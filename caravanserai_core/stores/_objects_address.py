@@ -75,7 +75,7 @@ def parse_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise UsageError(f"{visible(url)} is no address of an object store: {error}") from None
+        raise UsageError(f"{_bare(url)} is no address of an object store: {error}") from None
     if "@" in parts.netloc:
         raise UsageError(
             "the address of an object store holds no credentials: set AWS_ACCESS_KEY_ID and "
@@ -84,7 +84,7 @@ def parse_address(url: str) -> Address:
         )
     if parts.scheme not in SCHEMES or not _BUCKET.fullmatch(parts.netloc) or parts.fragment:
         raise UsageError(
-            f"{visible(url)} is no address of an object store: write s3://bucket/prefix, "
+            f"{_bare(url)} is no address of an object store: write s3://bucket/prefix, "
             "gs://bucket/prefix or az://container/prefix."
         )
     return Address(parts.scheme, parts.netloc, _prefix(url, parts.path), **_options(url))
@@ -95,7 +95,7 @@ def _prefix(url: str, path: str) -> str:
     names = prefix.split("/") if prefix else []
     if any(name in ("", ".", "..") or not name.isprintable() for name in names):
         raise UsageError(
-            f"the prefix in {visible(url)} has a part that is empty, `.` or `..`, or that cannot "
+            f"the prefix in {_bare(url)} has a part that is empty, `.` or `..`, or that cannot "
             "be printed: object stores disagree on what such a key is. Use another prefix."
         )
     return prefix
@@ -106,7 +106,7 @@ def _options(url: str) -> dict[str, Any]:
     for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
         if name not in found:
             raise UsageError(
-                f"{visible(url)}: the address of an object store takes the options "
+                f"{_bare(url)}: the address of an object store takes the options "
                 f"{', '.join(_OPTIONS)}, and not {visible(name)}."
             )
         found[name] = _number(url, name, value) if name in ("keep", "lease") else value
@@ -115,7 +115,7 @@ def _options(url: str) -> dict[str, Any]:
         server = urlsplit(endpoint)
         if server.scheme not in ("http", "https") or not server.netloc or "@" in server.netloc:
             raise UsageError(
-                f"{visible(url)}: endpoint is the URL of a server, http://… or https://…, "
+                f"{_bare(url)}: endpoint is the URL of a server, http://… or https://…, "
                 "without credentials."
             )
     return found
@@ -125,7 +125,12 @@ def _number(url: str, name: str, value: str) -> float:
     whole = name == "keep"
     if re.fullmatch(r"\d{1,9}" if whole else r"\d{1,9}(\.\d{1,6})?", value) and float(value) > 0:
         return int(value) if whole else float(value)
-    raise UsageError(f"{visible(url)}: {name} is a number above 0, not {visible(value)!r}.")
+    raise UsageError(f"{_bare(url)}: {name} is a number above 0.")
+
+
+def _bare(url: str) -> str:
+    """Return an address for a message: what stands behind it may be a key."""
+    return visible(url.partition("?")[0])
 
 
 def _plain(value: object) -> str:

@@ -27,6 +27,7 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
+from caravanserai_core import signals
 from caravanserai_core.errors import CaravanseraiError, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
 from caravanserai_core.stores._objects_address import PROCESS, connect
@@ -86,6 +87,7 @@ class Bucket:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._worker = threading.local()
+        self._gave_up = 0.0  # when a server was last waited for in vain
 
     def path(self, key: str) -> str:
         """Return the address of an object, for messages."""
@@ -213,14 +215,18 @@ class Bucket:
 
     def _tries(self) -> Iterator[Callable[[], bool]]:
         """Yield once for each try a function that waits, and says whether there is another."""
-        end = time.monotonic() + self.timeout
+        began = time.monotonic()
+        # A program that has just waited in vain ends by further requests: they do not wait anew.
+        lately = self._gave_up and began - self._gave_up < self.timeout
+        end = began if lately else began + self.timeout
         pause = 0.02
 
         def again() -> bool:
             wait = pause * random.uniform(0.5, 1.5)
             if time.monotonic() + wait > end:
+                self._gave_up = time.monotonic()
                 return False
-            time.sleep(wait)
+            signals.sleep(wait)
             return True
 
         while True:
@@ -384,5 +390,18 @@ class Bucket:
         )
 
 
+_CODE = re.compile(r"<Code>([^<]{1,80})</Code>(?:.*?<Message>([^<]{1,200})</Message>)?", re.DOTALL)
+_SENT = re.compile(r"error sending request|connection refused|dns error|timed out", re.IGNORECASE)
+
+
 def _words(error: Exception) -> str:
-    return visible(str(error).strip().partition("\n")[0][:300] or type(error).__name__)
+    """Return what a server, or the client, says is wrong, in a line."""
+    text = str(error).strip()
+    told = _CODE.search(text)
+    if told is not None:
+        return visible(": ".join(part for part in told.groups() if part))
+    if "169.254.169.254" in text:  # where a machine of the provider would find its own
+        return "there are none in the environment, and this machine has no role of its own"
+    if _SENT.search(text):
+        return "the server does not answer; look at the endpoint and the network"
+    return visible(text.partition("\n")[0][:300] or type(error).__name__)

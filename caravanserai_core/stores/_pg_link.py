@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
+from caravanserai_core import signals
 from caravanserai_core.errors import StoreFailed, StoreRefused
+from caravanserai_core.redact import redact
 from caravanserai_core.stores import _pg_schema
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 _MOST = 16
 """Connections of a store in one process."""
 
+_SOON = 1.0
+"""Seconds for which one of a pool's connections is waited for at a time: ^C waits as long."""
+
+_CONNECT = 5
+"""Seconds that one connection may take to come to be."""
+
 _PAUSE = 0.05
 """Seconds before something is tried again; twice that the next time, up to a second."""
 
@@ -44,8 +52,24 @@ _LOST: Final = ("08", "40", "57P", "25P03", "53300")
 deadlock, shutdown or start, idle time-out, too many connections.
 https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
-_REFUSED: Final = ("28", "3D", "3F", "42501", "42P01")
-"""Where it will not: authentication, no such database or schema, no right, no such table."""
+_REFUSED: Final = {
+    "28": "Check user and password: ~/.pgpass, PGPASSWORD, or the server's pg_hba.conf.",
+    "3D": "Create the database, or name another one.",
+    "3F": "Its tables are not there any more.",
+    "42501": "Its role needs rights on the tables: docs/stores.md names them.",
+    "42P01": "Its tables are not there any more.",
+}
+"""Where it will not, by the beginning of the SQLSTATE, and what to do."""
+
+_TOLD: Final = {
+    "password authentication failed": "28",
+    "no password supplied": "28",
+    "no pg_hba.conf entry": "28",
+    "does not exist": "3D",
+    "does not support SSL": "SSL",
+    "sslmode value": "SSL",
+}
+"""Words of libpq where it gives no SQLSTATE."""
 
 _PASSING: Final = ("starting up", "shutting down", "too many", "recovery", "remaining connection")
 """Words in the refusal of a connection that may succeed later."""
@@ -69,6 +93,9 @@ class Link:
         schema: the Postgres schema of the tables.
         name: the store's address, for messages.
         timeout: seconds for which a server that is not there is waited for.
+
+    Attributes:
+        gave_up: when somebody last waited for it in vain, by `time.monotonic`; 0: nobody did.
     """
 
     def __init__(self, params: dict[str, Any], schema: str, name: str, timeout: float) -> None:
@@ -79,6 +106,8 @@ class Link:
         self._lock = threading.Lock()
         self._pool: ConnectionPool[Connection[Any]] | None = None
         self._pid = 0
+        self._made = False
+        self.gave_up = 0.0
         _all.add(self)
 
     def _opened(self) -> ConnectionPool[Connection[Any]]:
@@ -94,23 +123,41 @@ class Link:
             return self._pool
 
     def _new(self) -> ConnectionPool[Connection[Any]]:
-        wait = max(1, round(self.timeout))
-        where = make_conninfo("", **{"connect_timeout": wait, **self._params})
-        with psycopg.connect(where, autocommit=True, prepare_threshold=None) as connection:
-            _pg_schema.prepare(connection, self.schema, self.name)
+        with self._direct() as connection:
+            self._made = _pg_schema.check(connection, self.schema, self.name)
             prepared = _PREPARED if _is_direct(connection) else None
         return ConnectionPool(
-            where,
+            self._conninfo,
             kwargs={"autocommit": True, "prepare_threshold": prepared},
             min_size=0,
             max_size=_MOST,
             max_idle=60,
-            timeout=self.timeout,
+            timeout=min(_SOON, self.timeout),
             reconnect_timeout=self.timeout,
             num_workers=1,
             open=True,
             name="caravanserai",
         )
+
+    @property
+    def _conninfo(self) -> str:
+        wait = max(2, min(_CONNECT, round(self.timeout)))
+        return make_conninfo("", **{"connect_timeout": wait, **self._params})
+
+    def _direct(self) -> Connection[Any]:
+        """Open a connection beside the pool."""
+        return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+
+    def make(self, connection: Connection[Any]) -> None:
+        """Make the tables where they are not there: reading alone makes none."""
+        if not self._made:
+            _pg_schema.prepare(connection, self.schema, self.name)
+            self._made = True
+
+    def made(self, connection: Connection[Any]) -> bool:
+        """Say whether there is anything to read; somebody else may have made the tables since."""
+        self._made = self._made or _pg_schema.check(connection, self.schema, self.name)
+        return self._made
 
     def close(self) -> None:
         """Close the connections; the next use opens others."""
@@ -134,7 +181,11 @@ class Link:
         try:
             pool = self._opened()
             # Not `pool.connection()`: that commits, and nothing is open here.
-            connection = pool.getconn()
+            try:
+                connection = pool.getconn()
+            except PoolTimeout:
+                with self._direct():  # it says why, or that all are in use
+                    raise
             try:
                 yield connection
             finally:
@@ -144,19 +195,24 @@ class Link:
 
     def typed(self, error: psycopg.Error) -> Exception:
         """Return what an error of the driver means here."""
-        told = str(error).strip().partition("\n")[0]
+        told = redact(str(error).strip().partition("\n")[0])
         state = error.sqlstate
         if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             # libpq gives no code where no connection came to be; only a server says FATAL.
-            if "FATAL:" not in told or any(words in told for words in _PASSING):
+            found = [code for words, code in _TOLD.items() if words in told]
+            if "FATAL:" in told and not any(words in told for words in _PASSING):
+                found.append("28")
+            if not found:
                 return Lost(told)
-            state = "28000"
+            state = found[0]
         if state is not None and state.startswith(_LOST):
             return Lost(told)
-        if state is not None and state.startswith(_REFUSED):
+        advice = [advice for code, advice in _REFUSED.items() if (state or "").startswith(code)]
+        if advice:
+            return StoreRefused(f"{self.name}: {told}. {advice[0]} Nothing was written.")
+        if state == "SSL":
             return StoreRefused(
-                f"{self.name}: {told}. The role of this address may not use the store, or its "
-                "tables are not there: docs/stores.md names the rights. Nothing was written."
+                f"{self.name}: {told}. Change sslmode in the address. Nothing was written."
             )
         return StoreFailed(
             f"{self.name}: {told} (SQLSTATE {state}). Nothing was written; the waypoints before "
@@ -183,7 +239,10 @@ class Patience:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._until = time.monotonic() + link.timeout
+        began = time.monotonic()
+        # A program that has just waited in vain ends by further calls: they do not wait anew.
+        lately = link.gave_up and began - link.gave_up < link.timeout
+        self._until = began if lately else began + link.timeout
         self._pause = _PAUSE
 
     def wait(self, lost: Lost, unknown: str = "") -> None:
@@ -197,12 +256,13 @@ class Patience:
             StoreFailed: it was long enough.
         """
         if time.monotonic() >= self._until:
+            self._link.gave_up = time.monotonic()
             raise StoreFailed(
                 f"{self._link.name} did not answer for {self._link.timeout:g} s ({lost}). "
                 f"{unknown or 'Nothing was written.'} The waypoints before stand: run again when "
                 "the server is there."
             ) from lost
-        time.sleep(self._pause)
+        signals.sleep(self._pause)
         self._pause = min(1.0, 2 * self._pause)
 
 

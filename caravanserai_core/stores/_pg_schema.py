@@ -97,6 +97,15 @@ _STEPS: Final[dict[int, tuple[LiteralString, ...]]] = {
 }
 
 
+def check(connection: Connection[Any], schema: str, name: str) -> bool:
+    """Say whether the tables are there, in this version.
+
+    Raises:
+        NewerFormat: a newer version of the library made them.
+    """
+    return _known(_version(connection, schema), name) == VERSION
+
+
 def prepare(connection: Connection[Any], schema: str, name: str) -> None:
     """Bring the tables of a store to this version, whoever else does that at the same time.
 
@@ -123,11 +132,16 @@ def prepare(connection: Connection[Any], schema: str, name: str) -> None:
                 f"({_line(error)}). Let somebody who may open the store once, or grant it: GRANT "
                 f"CREATE ON DATABASE … TO …. docs/stores.md names the rights. Nothing was written."
             ) from error
+    _known(version, name)
+
+
+def _known(version: int, name: str) -> int:
     if version > VERSION:
         raise NewerFormat(
             f"{name}: its tables have version {version}; this version of caravanserai knows up to "
             f"{VERSION}. Upgrade it: pip install --upgrade caravanserai"
         )
+    return version
 
 
 def _version(connection: Connection[Any], schema: str) -> int:

@@ -8,8 +8,10 @@ docs/stores.md says what the database needs; `_pg_schema` has the tables.
 from __future__ import annotations
 
 import os
+import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 try:
     import psycopg
@@ -26,6 +28,7 @@ from caravanserai_core.errors import JournalDamaged, StaleWriter, StoreFailed, U
 from caravanserai_core.names import folder_name
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
+from caravanserai_core.secrets import declare_password
 from caravanserai_core.stores import _alive, _pg_sql
 from caravanserai_core.stores._beats import Beats
 from caravanserai_core.stores._pg_link import Link, Lost, Patience
@@ -109,6 +112,11 @@ class PostgresStore(Store):
         self.timeout = timeout or _number(own, "timeout", float) or 20.0
         self._params = params
         self._given = url
+        if params.get("password"):
+            digest = sha256(f"{urlsplit(url).hostname}{urlsplit(url).path}".encode()).hexdigest()[
+                :8
+            ]
+            declare_password(f"store-{digest}", url)
         where = {**_defaults(), **{name: str(value) for name, value in params.items()}}
         self._where = (where["host"], where["port"], where["dbname"] or where["user"])
         self._link = Link(params, self.schema, self.name, self.timeout)
@@ -133,7 +141,10 @@ class PostgresStore(Store):
     def name(self) -> str:
         host, port, database = self._where
         user = f"{quote(str(self._params['user']))}@" if "user" in self._params else ""
-        space = f"?namespace={quote(self.namespace)}" if self.namespace else ""
+        own = {"namespace": self.namespace}
+        own |= {"schema": self.schema} if self.schema != "caravanserai" else {}
+        space = urlencode({name: value for name, value in own.items() if value}, quote_via=quote)
+        space = f"?{space}" if space else ""
         return f"postgresql://{user}{host}:{port}/{database}{space}"
 
     @property
@@ -159,10 +170,16 @@ class PostgresStore(Store):
             self._texts[text] = found
         return found
 
-    def _rows(self, text: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Read; again where the connection breaks."""
+    def _rows(
+        self, text: str, params: dict[str, Any], *, writes: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Run what may be run twice, again where the connection breaks; read no tables: nothing."""
 
         def work(connection: Connection[Any]) -> list[tuple[Any, ...]]:
+            if writes:
+                self._link.make(connection)
+            elif not self._link.made(connection):
+                return []
             return connection.execute(self._sql(text), params, binary=True).fetchall()
 
         return self._link.retry(work)
@@ -184,6 +201,7 @@ class PostgresStore(Store):
             waits = sync or tail is None or tail.rolled or sealed.rolled
             text = _pg_sql.append(sealed, begins=begins, waits=waits)
             with self._link.connection() as connection:
+                self._link.make(connection)
                 row = connection.execute(self._sql(text), params).fetchone()
             return None if row is None else row[0]
 
@@ -191,6 +209,8 @@ class PostgresStore(Store):
 
     def replace(self, run_id: str, known: Tail | None, epoch: int, seal: Seal) -> Appended:
         def write(tail: Tail | None, sealed: Sealed, params: dict[str, Any]) -> int | None:
+            with self._link.connection() as connection:
+                self._link.make(connection)
             with self._link.connection() as connection, connection.transaction():
                 text = _pg_sql.BEGIN if tail is None else _pg_sql.MOVE
                 row = connection.execute(self._sql(text), params).fetchone()
@@ -347,7 +367,7 @@ class PostgresStore(Store):
     def hold(self, run_id: str, known: Tail | None, holder: Holder) -> Hold | None:
         hold = _PostgresHold(self, holder)
         params = self._lease_params(run_id, hold) | _known(known)
-        rows = self._rows(_pg_sql.HOLD, params)
+        rows = self._rows(_pg_sql.HOLD, params, writes=True)
         is_end, nonce = rows[0]
         if nonce is not None:
             self._beats.add(hold)
@@ -361,7 +381,7 @@ class PostgresStore(Store):
         if found is None:
             return self.hold(run_id, known, holder)  # it was given back just now
         if found.lives:
-            raise busy_error(run_id, found.holder)
+            raise busy_error(run_id, found.holder, found.sign)
         raise Lapsed(found.holder, found.nonce)
 
     def take_over(
@@ -381,6 +401,8 @@ class PostgresStore(Store):
             lease["lapsed"] = None if lapsed is None else lapsed.lease
             text = _pg_sql.append(sealed, begins=tail is None, waits=True)
             run: int | None = None
+            with self._link.connection() as connection:
+                self._link.make(connection)
             with self._link.connection() as connection, connection.transaction():
                 row = connection.execute(self._sql(text), params).fetchone()
                 taken = connection.execute(self._sql(_pg_sql.TAKE), lease).fetchone()
@@ -398,7 +420,7 @@ class PostgresStore(Store):
     def _refuse_taken(self, run_id: str, lapsed: Lapsed | None) -> None:
         found = self._lease(run_id)
         if lapsed is not None and found is not None and found.nonce != lapsed.lease:
-            raise busy_error(run_id, found.holder)
+            raise busy_error(run_id, found.holder, found.sign)
 
     def holder(self, run_id: str) -> Holder | None:
         found = self._lease(run_id)
@@ -509,8 +531,8 @@ class PostgresStore(Store):
 
     def size(self, folder: str) -> int | None:
         params = {"namespace": self.namespace, "folder": folder}
-        found = self._rows(_pg_sql.SIZE, params)[0][0]
-        return None if found is None else int(found)
+        rows = self._rows(_pg_sql.SIZE, params)
+        return int(rows[0][0]) if rows and rows[0][0] is not None else None
 
     # ------------------------------------------------------------------ notes
 
@@ -528,8 +550,7 @@ class PostgresStore(Store):
             texts[shown.name] = shown.text
         params = self._run(run_id) | _known(known) | shows(shown)
         params |= notes_of(texts)
-        text = self._sql(_pg_sql.notes(len(texts)))
-        self._link.retry(lambda connection: connection.execute(text, params))
+        self._rows(_pg_sql.notes(len(texts)) + " RETURNING 1" * bool(texts), params)
 
     def get_note(self, run_id: str, name: str) -> str | None:
         rows = self._rows(_pg_sql.NOTE, self._run(run_id) | {"name": name})
@@ -544,6 +565,8 @@ class PostgresStore(Store):
 
         def work(connection: Connection[Any]) -> bool:
             run = self._run(run_id)
+            if not self._link.made(connection):
+                return False
             with connection.transaction():
                 connection.execute(self._sql(_pg_sql.DELETE_LEASE), run)
                 row = connection.execute(self._sql(_pg_sql.DELETE_RUN), run).fetchone()
@@ -578,6 +601,7 @@ class _Lease:
         nonce: what tells it from other leases.
         lives: its owner gave a sign of life lately, by the server's clock, and is not known to
             be dead.
+        sign: a sentence about that.
     """
 
     def __init__(self, row: Sequence[Any]) -> None:
@@ -585,6 +609,10 @@ class _Lease:
         self.mark: str = row[5]
         self.nonce: str = row[6]
         self.lives = row[8] < row[7] and not _alive.is_gone(self.mark)
+        self.sign = (
+            f"Its last sign of life came {max(0, round(row[8]))} s ago; after {row[7]:g} s without "
+            "one the run is free."
+        )
 
 
 class _Direct:
@@ -618,7 +646,7 @@ def _known(tail: Tail | None) -> dict[str, Any]:
 
 def _split(url: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return libpq's parameters of a URL, and those of the store."""
-    parts = urlsplit(url)
+    parts = _parts(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in _OWN}
     rest = urlencode([pair for pair in pairs if pair[0] not in _OWN], quote_via=quote)
@@ -626,10 +654,28 @@ def _split(url: str) -> tuple[dict[str, Any], dict[str, str]]:
         return conninfo_to_dict(urlunsplit(parts._replace(query=rest))), own
     except psycopg.ProgrammingError as error:
         told = str(error).strip()
-        raise UsageError(
-            f"the address of the store cannot be read: {told}. It looks like "
-            "postgresql://user@host:5432/database"
-        ) from error
+        option = _OPTION.search(told)
+        why = f"it has no parameter {option[1]}" if option else _ENCODE
+        raise UsageError(f"{_UNREADABLE}: {why}") from None
+
+
+_OPTION = re.compile(r'invalid (?:URI query parameter|connection option):? "([A-Za-z_]{1,40})"')
+_UNREADABLE = "the address of the store cannot be read (postgresql://user@host:5432/database)"
+_ENCODE = (
+    "in user, password and other names write @ as %40, / as %2F, # as %23, ? as %3F, : as %3A, "
+    "% as %25 and a space as %20. Better: leave the password to ~/.pgpass or PGPASSWORD"
+)
+
+
+def _parts(url: str) -> SplitResult:
+    """Split an address; what cannot be split as it was meant is not shown: it may be a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UsageError(f"{_UNREADABLE}: {_ENCODE}") from None
+    if parts.fragment or "@" in parts.path or parts.netloc.count("@") > 1 or "#" in url:
+        raise UsageError(f"{_UNREADABLE}: {_ENCODE}")
+    return parts
 
 
 def _defaults() -> dict[str, str]:

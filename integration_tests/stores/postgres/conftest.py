@@ -11,13 +11,17 @@ from integration_tests.support import require
 
 require("psycopg_pool")
 
-from caravanserai_core.stores import PostgresStore  # noqa: E402
+import psycopg  # noqa: E402
+
+from caravanserai_core.stores import PostgresStore, _pg_schema  # noqa: E402
 from integration_tests.postgres_server import PostgresServer, postgres  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     with postgres() as found:
+        with psycopg.connect(found.url(), autocommit=True) as connection:
+            _pg_schema.prepare(connection, "caravanserai", "the tests")
         yield found
 
 
