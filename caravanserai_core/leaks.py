@@ -1,4 +1,4 @@
-"""Looking for secrets in the files of a store, byte by byte.
+"""Looking for secrets in the files of a store, byte by byte; without files, in its records.
 
 This is the check from outside: it knows nothing of records, and reads every file that is there,
 temporary ones and copies of damaged parts too. It finds what was written before a value was
@@ -10,16 +10,22 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
 
 from caravanserai_core import secrets
 from caravanserai_core.names import folder_name
+from caravanserai_core.records import Malformed
 from caravanserai_core.shapes import shapes
+from caravanserai_core.stores import FileStore
+from caravanserai_core.stores.base import Bad
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from caravanserai_core.stores import FileStore
+    from caravanserai_core.stores import Store
+    from caravanserai_core.stores.base import Listed
 
 _PIECE: Final = 1 << 20
 """Bytes that are looked at together."""
@@ -44,16 +50,20 @@ class Leak(NamedTuple):
     declared: bool
 
 
-def leaks(store: FileStore, run_id: str | None = None) -> Iterator[Leak]:
+def leaks(store: Store, run_id: str | None = None) -> Iterator[Leak]:
     """Look for declared values, in all their forms, and for what looks like a secret.
 
     Args:
-        store: where to look.
-        run_id: the run to look at; None: all that is in the store's folder.
+        store: where to look: in a folder in all of its files, else in records and notes.
+        run_id: the run to look at; None: all that is there.
 
     Raises:
         OSError: a file cannot be read.
+        CaravanseraiError: see `Store.scan`.
     """
+    if not isinstance(store, FileStore):
+        yield from _in_runs(store, run_id)
+        return
     root = Path(store.root)
     tops = [root]
     if run_id is not None:
@@ -70,6 +80,34 @@ def leaks(store: FileStore, run_id: str | None = None) -> Iterator[Leak]:
                 for file in news:
                     yield from _in_file(root, Path(folder, file))
                 files = _segments(folder)
+
+
+def _in_runs(store: Store, run_id: str | None) -> Iterator[Leak]:
+    names = [run_id] if run_id is not None else [_name(listed) for listed in store.listing()]
+    found = secrets.current()
+    for name in names:
+        points = []
+        for item in store.scan(name, bodies=True):
+            if isinstance(item, Bad):
+                continue
+            if item.kind == "waypoint":
+                points.append(item.waypoint)
+            text = orjson.dumps(item.head) + (item.body or b"")
+            for at, what, declared in _in_bytes(found, text):
+                yield Leak(f"{folder_name(name)}, record {item.seq}", at, what, declared)
+        for note in (*(f"waypoint-{number}.md" for number in points), "latest.md"):
+            text = (store.get_note(name, note) or "").encode("utf-8", "replace")
+            for at, what, declared in _in_bytes(found, text):
+                yield Leak(f"{folder_name(name)}/{note}", at, what, declared)
+
+
+def _name(listed: Listed) -> str:
+    """Return the exact name of a listed run, or that of its folder where it cannot be read."""
+    try:
+        data: Any = listed.opening.data() if listed.opening is not None else None
+        return str(data["run_id"])
+    except (Malformed, KeyError, TypeError, ValueError):
+        return listed.folder
 
 
 def _segments(folder: str) -> list[str]:

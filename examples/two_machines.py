@@ -75,7 +75,7 @@ def show(options):
     """Let one of two machines die."""
     with tempfile.TemporaryDirectory() as folder:
         if sent_so_far(options):
-            print(f"{options.run} is begun already: `caravanserai clean {options.run}`, or --run NAME")
+            print(f"{options.run} is begun already: --run NAME, or `caravanserai clean` it")
             return 1
         log = str(Path(folder, "sent.txt"))
         first = start("machine-1", options, log)

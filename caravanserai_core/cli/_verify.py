@@ -119,8 +119,6 @@ def _repair(store: Store, run: str | None, yes: bool, as_json: bool) -> None:
 
 
 def _secrets(store: Store, run: str | None, as_json: bool) -> None:
-    if not isinstance(store, FileStore):
-        raise UsageError("--secrets reads the files of a store, and this one has none.")
     _there(store)
     run_id = None if run is None else lookup.find(store, run, prefix=False).run_id
     found = list(leaks(store, run_id))

@@ -90,6 +90,17 @@ def test_a_run_is_answered_and_resumed_from_the_command_line(url: str, tmp_path:
     assert load("job", store=url) == {"done": True}
 
 
+def test_secrets_are_looked_for(url: str) -> None:
+    """What was written before it was declared is found by run and record."""
+    checkpoint("run", {"key": "correct-horse-battery-staple"}, "saved", store=url)
+    env = {"CARAVANSERAI_STORE": url}
+    assert "record" not in cli("verify", "--secrets", **env)
+    told = cli("verify", "--secrets", code=1, **env, MY_API_KEY="correct-horse-battery-staple")
+    assert "run, record 2" in told
+    assert "MY_API_KEY" in told
+    assert "correct-horse" not in told
+
+
 def test_the_simple_calls(url: str) -> None:
     """Those of release 0.2.0, threads, and two that do not know of each other."""
     store = open_store(url)
