@@ -112,7 +112,10 @@ def _options(url: str) -> dict[str, Any]:
         found[name] = _number(url, name, value) if name in ("keep", "lease") else value
     endpoint = found["endpoint"]
     if endpoint is not None:
-        server = urlsplit(endpoint)
+        try:
+            server = urlsplit(endpoint)
+        except ValueError:
+            server = urlsplit("")
         if server.scheme not in ("http", "https") or not server.netloc or "@" in server.netloc:
             raise UsageError(
                 f"{_bare(url)}: endpoint is the URL of a server, http://… or https://…, "

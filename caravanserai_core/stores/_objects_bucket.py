@@ -128,7 +128,11 @@ class Bucket:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(AT_ONCE, "caravanserai-objects", self._begin)
             pool = self._pool
-        return list(pool.map(work, todo))
+        try:
+            started = [pool.submit(work, item) for item in todo]
+        except RuntimeError:  # the interpreter is ending, or the store was closed meanwhile
+            return [work(item) for item in todo]
+        return [future.result() for future in started]
 
     def _begin(self) -> None:
         self._worker.busy = True

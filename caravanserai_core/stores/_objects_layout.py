@@ -17,6 +17,7 @@ content is gone and the numbers stay taken: a writer that slept through it meets
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -34,6 +35,12 @@ LINES: Final = 65_536
 
 FIRST: Final = "1"
 """Name of the first generation."""
+
+GENERATION: Final = re.compile(r"[1-9]\d{0,9}(?:-[0-9a-f]{8})?")
+"""Names of generations; a folder beside them may belong to a store whose prefix goes on there."""
+
+OBJECT: Final = re.compile(r"\d{10}\.jsonl")
+"""Names of the objects of a generation, right in its folder."""
 
 LEASE: Final = "lease.json"
 HINT: Final = "head.json"
@@ -98,6 +105,16 @@ class Header(NamedTuple):
 def journal_key(folder: str, generation: str, number: int) -> str:
     """Return the name of an object of a journal."""
     return f"{folder}/{generation}/{number:010d}.jsonl"
+
+
+def is_own(folder: str, key: str) -> bool:
+    """Say whether an object below a run's folder is the run's, and not of a store inside of it."""
+    names = key.removeprefix(f"{folder}/").split("/")
+    return len(names) == 1 or (
+        len(names) == 2
+        and GENERATION.fullmatch(names[0]) is not None
+        and OBJECT.fullmatch(names[1]) is not None
+    )
 
 
 def next_generation(generation: str) -> str:

@@ -17,6 +17,7 @@ from caravanserai_core.errors import JournalDamaged, StoreFailed
 from caravanserai_core.records import Malformed, Record
 from caravanserai_core.stores._objects_layout import (
     FIRST,
+    GENERATION,
     GONE,
     HINT,
     Closed,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from caravanserai_core.stores._objects_bucket import Bucket
 
-_STEPS: Final = ((1,), (2, 4, 8, 16), (32, 64, 128, 256), (512, 1024, 2048, 4096))
+_STEPS: Final = ((1, 2), (4, 8, 16), (32, 64, 128, 256), (512, 1024, 2048, 4096))
 _MOST_TRIES: Final = 8
 _CACHED: Final = 32 << 20
 _LARGEST_CACHED: Final = 4 << 20
@@ -330,8 +331,8 @@ class RunObjects:
             said = {}
         generation = said.get("generation") if isinstance(said, dict) else None
         number = said.get("append") if isinstance(said, dict) else None
-        if type(generation) is str and type(number) is int and generation and number >= 0:
-            return generation.replace("/", ""), number, False
+        if type(number) is int and 0 <= number < 10**10 and GENERATION.fullmatch(str(generation)):
+            return str(generation), number, False
         return FIRST, 0, True
 
     def _last(self, generation: str, known: int) -> int:
@@ -346,14 +347,28 @@ class RunObjects:
             numbers = [known + step for step in (steps.pop(0) if steps else (low - known + 8192,))]
             found = dict(zip(numbers, self.bucket.map(there, numbers), strict=True))
             high = min((number for number in numbers if not found[number]), default=0)
+            self._refuse_hole(generation, high, [n for n in numbers if found[n] and n > high > 0])
             low = max([low, *(n for n in numbers if found[n] and (not high or n < high))])
         while high - low > 1:
             stride = max(1, (high - low) // 9)
             numbers = list(range(low + stride, high, stride))[:8]
             found = dict(zip(numbers, self.bucket.map(there, numbers), strict=True))
             high = min((number for number in numbers if not found[number]), default=high)
+            self._refuse_hole(generation, high, [n for n in numbers if found[n] and n > high])
             low = max([low, *(n for n in numbers if found[n] and n < high)])
         return low
+
+    def _refuse_hole(self, generation: str, missing: int, behind: list[int]) -> None:
+        """Refuse a journal in which an object is missing that others stand behind.
+
+        Raises:
+            JournalDamaged: somebody removed it by hand, or a rule of the bucket did.
+        """
+        # While this looked, a writer may have written it and what is behind it.
+        if behind and not self.bucket.exists(self.key(generation, missing)):
+            path = self.bucket.path(self.key(generation, missing))
+            why = f"it is missing, and number {behind[0]} stands behind it"
+            raise self.damaged(Bad(path, 0, 0, complete=True, why=why))
 
     def write_hint(self, generation: str, number: int) -> None:
         """Note where the journal ends, for who comes next; see `_hint`."""

@@ -13,7 +13,7 @@ from caravanserai_core.errors import StoreFailed, StoreRefused, UsageError
 from caravanserai_core.names import folder_name
 from caravanserai_core.stores._objects_address import parse_address
 from caravanserai_core.stores._objects_bucket import AT_ONCE, Bucket
-from caravanserai_core.stores._objects_layout import LINES
+from caravanserai_core.stores._objects_layout import LINES, is_own
 from caravanserai_core.stores._objects_lease import Leases
 from caravanserai_core.stores._objects_probe import probe
 from caravanserai_core.stores._objects_replacer import RunReplacer
@@ -198,7 +198,7 @@ class ObjectStore(Store):
 
     def size(self, folder: str) -> int | None:
         try:
-            return sum(size for _, size in self._bucket.below(folder))
+            return sum(size for key, size in self._bucket.below(folder) if is_own(folder, key))
         except (StoreFailed, StoreRefused):
             return None
 

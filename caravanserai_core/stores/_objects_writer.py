@@ -16,6 +16,8 @@ from caravanserai_core.errors import CaravanseraiError, StaleWriter, StoreBusy
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
 from caravanserai_core.stores._objects_layout import (
+    GENERATION,
+    OBJECT,
     closing,
     new_nonce,
     pack,
@@ -243,9 +245,12 @@ class RunWriter(RunReader):
         """Remove generations that would have followed the same one: they never can any more."""
         ordinal = published.partition("-")[0]
         for name in folders:
-            if name.startswith(f"{ordinal}-") and name != published:
-                keys = self.bucket.below(f"{self.folder}/{name}")
-                self.bucket.delete([key for key, _ in keys])
+            if name == published or not name.startswith(f"{ordinal}-"):
+                continue
+            if GENERATION.fullmatch(name):
+                _, objects = self.bucket.inside(f"{self.folder}/{name}")
+                own = [f"{self.folder}/{name}/{key}" for key in objects if OBJECT.fullmatch(key)]
+                self.bucket.delete(own)
 
     def _drop_notes(self, kept: Container[int], names: list[str]) -> None:
         gone: list[str] = []

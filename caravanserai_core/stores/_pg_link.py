@@ -123,7 +123,7 @@ class Link:
             return self._pool
 
     def _new(self) -> ConnectionPool[Connection[Any]]:
-        with self._direct() as connection:
+        with self.direct() as connection:
             self._made = _pg_schema.check(connection, self.schema, self.name)
             prepared = _PREPARED if _is_direct(connection) else None
         return ConnectionPool(
@@ -142,9 +142,12 @@ class Link:
     @property
     def _conninfo(self) -> str:
         wait = max(2, min(_CONNECT, round(self.timeout)))
-        return make_conninfo("", **{"connect_timeout": wait, **self._params})
+        # A network that swallows everything is noticed too.
+        alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        alive["tcp_user_timeout"] = round(1000 * self.timeout)
+        return make_conninfo("", **{"connect_timeout": wait, **alive, **self._params})
 
-    def _direct(self) -> Connection[Any]:
+    def direct(self) -> Connection[Any]:
         """Open a connection beside the pool."""
         return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
 
@@ -184,7 +187,7 @@ class Link:
             try:
                 connection = pool.getconn()
             except PoolTimeout:
-                with self._direct():  # it says why, or that all are in use
+                with self.direct():  # it says why, or that all are in use
                     raise
             try:
                 yield connection
@@ -266,6 +269,9 @@ class Patience:
         self._pause = min(1.0, 2 * self._pause)
 
 
+_USUAL = ("error connecting in", "discarding closed connection", "reconnection attempt in")
+
+
 def _is_direct(connection: Connection[Any]) -> bool:
     """Say whether no pooler stands in between: one tells its clients process ids of its own.
 
@@ -277,7 +283,7 @@ def _is_direct(connection: Connection[Any]) -> bool:
 
 def _quiet(record: logging.LogRecord) -> bool:
     """Keep the pool from telling of each failed try: who waits is told once, by an error."""
-    return not record.msg.startswith(("error connecting in", "discarding closed connection"))
+    return not record.msg.startswith(_USUAL)
 
 
 _all: weakref.WeakSet[Link] = weakref.WeakSet()

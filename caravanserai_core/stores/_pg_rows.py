@@ -55,6 +55,27 @@ def rows_of(sealed: Sealed) -> list[Row]:
     return [_row(line.text) for line in sealed.lines]
 
 
+class Attempt(NamedTuple):
+    """An append whose answer did not come: what its last record is found by."""
+
+    seq: int
+    sum: str
+    kind: str
+    waypoint: int
+    by: str
+    time: str
+
+
+def attempt_of(sealed: Sealed) -> Attempt:
+    """Return what an append is found by."""
+    text = sealed.lines[-1].text
+    found = lengths(text)
+    assert found is not None, text[:80]
+    head = orjson.loads(b"{%b}" % text[found[0] : found[0] + found[1]])
+    by, time = head.get("by", ""), head["time"]
+    return Attempt(sealed.seq, sealed.sum, head["kind"], head["waypoint"], by, time)
+
+
 def numbered(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the parameters of some rows: `seq0`, …, `line0`, `seq1`, …"""
     return {
@@ -134,6 +155,10 @@ def records_of(rows: Iterable[Sequence[Any]], where: str) -> Iterator[Record | B
                 record = parse_head(start[found[0] :], rest, body_size)
         except Malformed as error:
             yield Bad(where, seq, len(start), complete=True, why=f"record {seq} {error}")
+            continue
+        if record.seq != seq:
+            why = f"the row of record {seq} holds record {record.seq}"
+            yield Bad(where, seq, len(start), complete=True, why=why)
             continue
         record.place = seq
         yield record

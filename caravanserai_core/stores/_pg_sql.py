@@ -58,6 +58,14 @@ _BEGUN: Final = """
 """
 
 
+# A role, or the server, may be set not to wait for what is acknowledged.
+WAITS: Final = (
+    "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
+    "ELSE current_setting('synchronous_commit') END"
+)
+_QUICK: Final = "'off'"
+
+
 def _added(count: int) -> str:
     rows = ", ".join(_ROW.replace("{n}", str(number)) for number in range(count))
     return _ADDED.replace("{{rows}}", rows)
@@ -81,7 +89,7 @@ def append(sealed: Sealed, *, begins: bool, waits: bool) -> str:
     shown = sealed.shown
     names = {*sealed.notes, *([] if shown is None or shown.name is None else [shown.name])}
     notes = f", told AS ({told(len(names))})" if names else ""
-    quick = "" if waits else ", set_config('synchronous_commit', 'off', true)"
+    quick = f", set_config('synchronous_commit', {WAITS if waits else _QUICK}, true)"
     head = _BEGUN if begins else _MOVED
     added = _added(len(sealed.lines))
     return f"WITH head AS ({head}), added AS ({added}){notes} SELECT id{quick} FROM head"
@@ -96,7 +104,14 @@ MOVE: Final = _MOVED
 BEGIN: Final = _BEGUN
 
 # An update that changes nothing is a commit that waits, and makes those before it durable.
-SYNC: Final = "UPDATE {s}.runs SET rolled = rolled WHERE id = %(run)s"
+SYNC: Final = """
+    UPDATE {s}.runs SET rolled = rolled WHERE id = %(run)s
+    RETURNING seq, EXISTS (SELECT 1 FROM {s}.records k
+        WHERE k.run = id AND k.seq = %(known_seq)s AND k.sum = %(known_sum)s), (
+        SELECT min(k.seq) FROM {s}.records k WHERE k.run = id), set_config(
+        'synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+            ELSE current_setting('synchronous_commit') END, true)
+"""
 
 END: Final = """
     SELECT r.id, r.seq, r.sum, r.epoch, r.rolled
@@ -107,6 +122,7 @@ NEWS: Final = """
     SELECT h.id, h.seq, h.sum, h.epoch, h.rolled,
         EXISTS (SELECT 1 FROM {s}.records k
                 WHERE k.run = h.id AND k.seq = %(known_seq)s AND k.sum = %(known_sum)s),
+        (SELECT min(k.seq) FROM {s}.records k WHERE k.run = h.id),
         r.seq, r.line
     FROM {s}.runs h LEFT JOIN {s}.records r
         ON r.run = h.id AND r.seq > %(known_seq)s AND h.id = %(run)s
@@ -116,6 +132,11 @@ NEWS: Final = """
 STANDS: Final = """
     SELECT EXISTS (SELECT 1 FROM {s}.records
                    WHERE run = %(run)s AND seq = %(seq)s AND sum = %(sum)s)
+"""
+
+LIKE: Final = """
+    SELECT line FROM {s}.records
+    WHERE run = %(run)s AND kind = %(kind)s AND waypoint = %(waypoint)s
 """
 
 # A waypoint, then the one that it builds on, and so on to a full one.
@@ -273,15 +294,15 @@ TAKE: Final = (
 BEAT: Final = "UPDATE {s}.leases SET beat = clock_timestamp() WHERE nonce = ANY(%(nonces)s)"
 RELEASE: Final = "DELETE FROM {s}.leases WHERE nonce = %(nonce)s"
 
-DELETE_RUN: Final = """
-    DELETE FROM {s}.runs WHERE namespace = %(namespace)s AND folder = %(folder)s RETURNING id
-"""
+DELETE_RUN: Final = "DELETE FROM {s}.runs WHERE id = %(run)s RETURNING id"
 DELETE_LEASE: Final = """
     DELETE FROM {s}.leases WHERE namespace = %(namespace)s AND folder = %(folder)s
+        AND nonce = %(nonce)s
 """
 DELETE_RECORDS: Final = "DELETE FROM {s}.records WHERE run = %(run)s"
 DELETE_NOTES: Final = "DELETE FROM {s}.notes WHERE run = %(run)s"
 LOCK: Final = END + " FOR UPDATE"
+WAIT: Final = f"SELECT set_config('synchronous_commit', {WAITS}, true)"
 KEEP_DAMAGED: Final = """
     INSERT INTO {s}.damaged (run, seq, line)
     SELECT run, seq, line FROM {s}.records WHERE run = %(run)s AND seq = ANY(%(seqs)s)

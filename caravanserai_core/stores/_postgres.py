@@ -7,16 +7,17 @@ docs/stores.md says what the database needs; `_pg_schema` has the tables.
 
 from __future__ import annotations
 
+import logging
 import os
-import re
+import threading
+from contextlib import contextmanager
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 try:
     import psycopg
     from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError as error:  # pragma: no cover - an environment without the extra
     from caravanserai_core.errors import UsageError
 
@@ -24,15 +25,26 @@ except ModuleNotFoundError as error:  # pragma: no cover - an environment withou
         f"a postgresql:// store needs {error.name}: pip install 'caravanserai[postgres]'"
     ) from error
 
-from caravanserai_core.errors import JournalDamaged, StaleWriter, StoreFailed, UsageError
+from caravanserai_core.errors import (
+    CaravanseraiError,
+    JournalDamaged,
+    StaleWriter,
+    StoreFailed,
+    UsageError,
+)
 from caravanserai_core.names import folder_name
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
+from caravanserai_core.records import parse as parse_line
 from caravanserai_core.secrets import declare_password
 from caravanserai_core.stores import _alive, _pg_sql
 from caravanserai_core.stores._beats import Beats
+from caravanserai_core.stores._pg_address import parse
 from caravanserai_core.stores._pg_link import Link, Lost, Patience
 from caravanserai_core.stores._pg_rows import (
+    Attempt,
+    Row,
+    attempt_of,
     notes_of,
     numbered,
     params_of,
@@ -64,16 +76,24 @@ if TYPE_CHECKING:
 
     Seal = Callable[[Tail | None, list[Record] | None], Sealed]
 
-LEASE = 30.0
-"""Seconds without a sign of life after which a lease lapses."""
+_log = logging.getLogger("caravanserai")
 
 _PAGE = 500
 """Records that are fetched at once."""
 
 _LARGEST = 100
-"""Records that one statement of a replacement adds."""
+"""Records that one statement of a replacement adds, at most."""
 
-_OWN = ("namespace", "schema", "keep", "lease", "timeout")
+_LARGEST_BYTES = 64 << 20
+"""Bytes of them, unless one is larger: a message to the server has 1 GB at most."""
+
+_MANY = 1000
+"""Records of an append that is one statement: that takes 65,535 parameters."""
+
+_REPLACING = 4
+"""Journals that a process replaces at once."""
+
+_UNKNOWN = "It is not known whether the last append arrived."
 
 
 class PostgresStore(Store):
@@ -90,7 +110,7 @@ class PostgresStore(Store):
         timeout: seconds for which a server that does not answer is waited for.
 
     Raises:
-        UsageError: the URL cannot be read.
+        UsageError: the URL cannot be read, or a number is none.
     """
 
     far = True
@@ -104,23 +124,16 @@ class PostgresStore(Store):
         lease: float | None = None,
         timeout: float | None = None,
     ) -> None:
-        params, own = _split(url)
-        self.namespace = own.get("namespace", "") if namespace is None else namespace
-        self.schema = own.get("schema", "caravanserai")
-        self.keep = _number(own, "keep", int) if keep is None else keep
-        self.lease = lease or _number(own, "lease", float) or LEASE
-        self.timeout = timeout or _number(own, "timeout", float) or 20.0
-        self._params = params
-        self._given = url
-        if params.get("password"):
-            digest = sha256(f"{urlsplit(url).hostname}{urlsplit(url).path}".encode()).hexdigest()[
-                :8
-            ]
-            declare_password(f"store-{digest}", url)
-        where = {**_defaults(), **{name: str(value) for name, value in params.items()}}
-        self._where = (where["host"], where["port"], where["dbname"] or where["user"])
-        self._link = Link(params, self.schema, self.name, self.timeout)
+        self._address = parse(url, namespace=namespace, keep=keep, lease=lease, timeout=timeout)
+        self.namespace, self.schema = self._address.namespace, self._address.schema
+        self.keep = self._address.keep
+        self.lease, self.timeout = self._address.lease, self._address.timeout
+        if self._address.params.get("password"):
+            place = sha256(repr(self._address.place).encode()).hexdigest()[:8]
+            declare_password(f"store-{place}", url)
+        self._link = Link(self._address.params, self.schema, self.name, self.timeout)
         self._texts: dict[str, bytes] = {}
+        self._replacing = threading.BoundedSemaphore(_REPLACING)
         self._beats: Beats[_PostgresHold] = Beats(self._beat, self.lease / 3)
 
     def __repr__(self) -> str:
@@ -128,28 +141,15 @@ class PostgresStore(Store):
 
     @property
     def url(self) -> str:
-        own = {"namespace": self.namespace, "schema": self.schema, "keep": self.keep or ""}
-        own |= {"lease": f"{self.lease:g}", "timeout": f"{self.timeout:g}"}
-        usual = {"schema": "caravanserai", "lease": f"{LEASE:g}", "timeout": "20"}
-        query = {name: value for name, value in own.items() if value and usual.get(name) != value}
-        parts = urlsplit(self._given)
-        kept = [(name, value) for name, value in parse_qsl(parts.query) if name not in _OWN]
-        text = urlencode([*kept, *query.items()], quote_via=quote)
-        return urlunsplit(parts._replace(query=text))
+        return self._address.url
 
     @property
     def name(self) -> str:
-        host, port, database = self._where
-        user = f"{quote(str(self._params['user']))}@" if "user" in self._params else ""
-        own = {"namespace": self.namespace}
-        own |= {"schema": self.schema} if self.schema != "caravanserai" else {}
-        space = urlencode({name: value for name, value in own.items() if value}, quote_via=quote)
-        space = f"?{space}" if space else ""
-        return f"postgresql://{user}{host}:{port}/{database}{space}"
+        return self._address.name
 
     @property
     def key(self) -> object:
-        return ("postgres", *self._where, self.schema, self.namespace)
+        return ("postgres", *self._address.place, self.schema, self.namespace)
 
     def where(self, run_id: str) -> str:
         return f"{self.name}, run {visible(run_id)}"
@@ -199,6 +199,8 @@ class PostgresStore(Store):
             begins = tail is None
             # What begins a run, or a segment, is durable at once.
             waits = sync or tail is None or tail.rolled or sealed.rolled
+            if len(sealed.lines) > _MANY:
+                return self._append_many(tail, sealed, params)
             text = _pg_sql.append(sealed, begins=begins, waits=waits)
             with self._link.connection() as connection:
                 self._link.make(connection)
@@ -208,31 +210,97 @@ class PostgresStore(Store):
         return self._write(run_id, known, epoch, seal, write, waits=sync)
 
     def replace(self, run_id: str, known: Tail | None, epoch: int, seal: Seal) -> Appended:
-        def write(tail: Tail | None, sealed: Sealed, params: dict[str, Any]) -> int | None:
-            with self._link.connection() as connection:
-                self._link.make(connection)
-            with self._link.connection() as connection, connection.transaction():
-                text = _pg_sql.BEGIN if tail is None else _pg_sql.MOVE
-                row = connection.execute(self._sql(text), params).fetchone()
-                if row is None:
-                    return None
-                self._put(connection, row[0], sealed)
-                return int(row[0])
+        if known is None:
+            return self._write(run_id, known, epoch, seal, self._begin_whole)
+        lost: set[Attempt] = set()
+        patience = Patience(self._link)
+        while True:
+            try:
+                # What `seal` reads meanwhile is read by other connections: some must be left.
+                with self._replacing, self._direct() as connection, connection.transaction():
+                    return self._replace(connection, run_id, known, epoch, seal, lost)
+            except Lost as again:
+                patience.wait(again, _UNKNOWN)
 
-        return self._write(run_id, known, epoch, seal, write)
+    def _replace(
+        self,
+        connection: Connection[Any],
+        run_id: str,
+        known: Tail,
+        epoch: int,
+        seal: Seal,
+        lost: set[Attempt],
+    ) -> Appended:
+        """Replace a journal while its row is locked, so that nobody else adds or replaces."""
+        connection.execute(self._sql(_pg_sql.WAIT))
+        row = connection.execute(self._sql(_pg_sql.LOCK), self._run(run_id)).fetchone()
+        landed = self._landed(run_id, lost) if lost and row is not None else None
+        if landed is not None:
+            # An answer was lost; whoever needs places looks again.
+            return Appended(tail_of(row or ()), [])
+        tail, news = self._news(run_id, known)
+        self._refuse_stale(run_id, tail, epoch)
+        sealed = seal(tail, news)
+        assert tail is not None, "seal went on after a deletion"
+        lost.add(attempt_of(sealed))
+        params = params_of(sealed) | self._run(run_id) | _known(tail) | {"mine": ANY_EPOCH}
+        connection.execute(self._sql(_pg_sql.MOVE), params)
+        self._put(connection, tail.token, sealed)
+        return self._appended(sealed, tail.token)
+
+    def _begin_whole(self, tail: Tail | None, sealed: Sealed, params: dict[str, Any]) -> int | None:
+        """Begin a run with all of its records."""
+        with self._link.connection() as connection:
+            self._link.make(connection)
+        with self._link.connection() as connection, connection.transaction():
+            connection.execute(self._sql(_pg_sql.WAIT))
+            text = _pg_sql.BEGIN if tail is None else _pg_sql.MOVE
+            row = connection.execute(self._sql(text), params).fetchone()
+            if row is None:
+                return None
+            self._put(connection, row[0], sealed)
+            return int(row[0])
+
+    def _append_many(self, tail: Tail | None, sealed: Sealed, params: dict[str, Any]) -> int | None:
+        """Append more records than one statement takes parameters for."""
+        with self._link.connection() as connection, connection.transaction():
+            self._link.make(connection)
+            connection.execute(self._sql(_pg_sql.WAIT))
+            text = _pg_sql.BEGIN if tail is None else _pg_sql.MOVE
+            row = connection.execute(self._sql(text), params).fetchone()
+            if row is None:
+                return None
+            self._add(connection, row[0], sealed)
+            names = [name for name in params if name.startswith("text")]
+            if names:
+                told = f"WITH head AS (SELECT %(run)s::bigint AS id) {_pg_sql.told(len(names))}"
+                connection.execute(self._sql(told), params | {"run": row[0]})
+            return int(row[0])
+
+    def _add(self, connection: Connection[Any], run: int, sealed: Sealed) -> None:
+        """Add records to a run, as many at once as a statement takes."""
+        some: list[Row] = []
+        size = 0
+        for row in rows_of(sealed):
+            if some and (len(some) >= _LARGEST or size + len(row.line) > _LARGEST_BYTES):
+                text = self._sql(_pg_sql.add(len(some)))
+                connection.execute(text, {"run": run, **numbered(some)})
+                some, size = [], 0
+            some.append(row)
+            size += len(row.line)
+        if some:
+            text = self._sql(_pg_sql.add(len(some)))
+            connection.execute(text, {"run": run, **numbered(some)})
 
     def _put(
         self, connection: Connection[Any], run: int, sealed: Sealed, *, notes_stay: bool = False
     ) -> None:
         """Put records in the place of all that a run has; notes of waypoints that went go too."""
         connection.execute(self._sql(_pg_sql.DELETE_RECORDS), {"run": run})
-        rows = rows_of(sealed)
-        for first in range(0, len(rows), _LARGEST):
-            some = rows[first : first + _LARGEST]
-            text = self._sql(_pg_sql.add(len(some)))
-            connection.execute(text, {"run": run, **numbered(some)})
+        self._add(connection, run, sealed)
         if notes_stay:
             return
+        rows = rows_of(sealed)
         kept = [f"waypoint-{row.waypoint}.md" for row in rows if row.kind == "waypoint"]
         connection.execute(self._sql(_pg_sql.KEEP_NOTES), {"run": run, "kept": kept})
 
@@ -263,7 +331,7 @@ class PostgresStore(Store):
         news: list[Record] | None = []
         if known is None:
             tail, news = self._news(run_id, None)
-        attempts: set[tuple[int, str]] = set()
+        attempts: set[Attempt] = set()
         patience = Patience(self._link)
         while True:
             self._refuse_stale(run_id, tail, epoch)
@@ -273,27 +341,34 @@ class PostgresStore(Store):
                 try:
                     run = write(tail, sealed, params)
                 except Lost as lost:
-                    attempts.add((sealed.seq, sealed.sum))
-                    unknown = "It is not known whether the last append arrived."
-                    patience.wait(lost, unknown)
+                    attempts.add(attempt_of(sealed))
+                    patience.wait(lost, _UNKNOWN)
                     continue  # the very same lines: they arrive once
                 break
             if run is None and attempts:
                 run = self._landed(run_id, attempts)
             if run is not None:
-                end = Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, run)
-                first = sealed.seq - len(sealed.lines) + 1
                 durable = waits or tail is None or tail.rolled or sealed.rolled
-                return Appended(end, list(range(first, sealed.seq + 1)), durable)
+                return self._appended(sealed, run, durable=durable)
             tail, news = self._news(run_id, known)
 
-    def _landed(self, run_id: str, attempts: set[tuple[int, str]]) -> int | None:
+    def _appended(self, sealed: Sealed, run: int, *, durable: bool = True) -> Appended:
+        end = Tail(sealed.seq, sealed.sum, sealed.epoch, sealed.rolled, run)
+        first = sealed.seq - len(sealed.lines) + 1
+        return Appended(end, list(range(first, sealed.seq + 1)), durable)
+
+    def _landed(self, run_id: str, attempts: set[Attempt]) -> int | None:
         """Return the run's id if one of the appends whose answers were lost is in its journal."""
         found = self._rows(_pg_sql.END, self._run(run_id))
-        for seq, sum_ in attempts if found else ():
-            params = {"run": found[0][0], "seq": seq, "sum": sum_}
+        for attempt in attempts if found else ():
+            params = attempt._asdict() | {"run": found[0][0]}
             if self._rows(_pg_sql.STANDS, params)[0][0]:
                 return int(found[0][0])
+            # Another process may have written the journal anew since, with other numbers and sums.
+            for (line,) in self._rows(_pg_sql.LIKE, params):
+                head = parse_line(bytes(line)).head
+                if (head.get("by"), head["time"]) == (attempt.by, attempt.time):
+                    return int(found[0][0])
         return None
 
     def _news(self, run_id: str, known: Tail | None) -> tuple[Tail | None, list[Record] | None]:
@@ -303,18 +378,31 @@ class PostgresStore(Store):
             return None, [] if known is None else None
         tail = tail_of(rows[0][:5])
         if known is None or tail.token != known.token or not rows[0][5]:
-            if known is not None and tail.token == known.token and tail.seq < known.seq:
-                raise self._forgotten(run_id, tail, known)
+            if known is not None and tail.token == known.token:
+                self._refuse_forgotten(run_id, known, tail.seq, rows[0][6])
             return tail, None
-        lines = [(row[6], 0, row[7], None) for row in rows if row[6] is not None]
+        lines = [(row[7], 0, row[8], None) for row in rows if row[7] is not None]
         return tail, self._whole(run_id, lines)
 
-    def _forgotten(self, run_id: str, tail: Tail, known: Tail) -> StoreFailed:
-        """Build the error for records that no longer stand: no journal ends before it did."""
-        return StoreFailed(
-            f"{self.where(run_id)}: the server crashed, and lost records {tail.seq + 1} to "
-            f"{known.seq}, which were not waited for. All that was acknowledged as durable stands. "
-            "Run again to go on from there."
+    def _refuse_forgotten(self, run_id: str, known: Tail, last: int, first: int | None) -> None:
+        """Refuse to go on from a record that is gone where nobody removed it.
+
+        A journal that was replaced begins behind the end of the one before. So one that begins at
+        or before `known`, and does not hold it, has lost it.
+
+        Args:
+            run_id: the run.
+            known: the record.
+            last: number of the journal's last record.
+            first: number of its first one.
+        """
+        if first is None or first > known.seq:
+            return
+        told = f"{last + 1} to {known.seq}" if last < known.seq else f"up to {known.seq}"
+        raise StoreFailed(
+            f"{self.where(run_id)}: the server crashed, and lost records {told}, which were not "
+            "waited for. All that was acknowledged as durable stands. Run again to go on from "
+            "there."
         )
 
     def _whole(self, run_id: str, rows: list[tuple[Any, ...]], last: int = 0) -> list[Record]:
@@ -334,15 +422,14 @@ class PostgresStore(Store):
             )
 
     def sync(self, run_id: str, tail: Tail) -> None:
-        def work(connection: Connection[Any]) -> None:
-            connection.execute(self._sql(_pg_sql.SYNC), {"run": tail.token})
-
-        self._link.retry(work)
+        rows = self._rows(_pg_sql.SYNC, _known(tail))
+        if rows and not rows[0][1]:  # the run is there, and this end is not part of it
+            self._refuse_forgotten(run_id, tail, rows[0][0], rows[0][2])
 
     def mend(self, run_id: str, seal: Salvage, damaged: Container[str]) -> list[str]:
         run = self._run(run_id)
         kept: list[int] = []
-        with self._direct() as connection, connection.transaction():
+        with self._typed_direct() as connection, connection.transaction():
             row = connection.execute(self._sql(_pg_sql.LOCK), run).fetchone()
             if row is None:
                 return []
@@ -358,9 +445,33 @@ class PostgresStore(Store):
             self._put(connection, row[0], sealed, notes_stay=True)
         return [f"{self.name}, table damaged, run {row[0]}, seq {seq}" for seq in kept]
 
-    def _direct(self) -> Any:
-        """Give a connection for work that is not tried again."""
-        return _Direct(self._link)
+    @contextmanager
+    def _direct(self) -> Iterator[Connection[Any]]:
+        """Open a connection beside the pool, for long work: the pool's are for short.
+
+        Raises:
+            Lost: it broke.
+        """
+        try:
+            with self._link.direct() as connection:
+                self._link.make(connection)
+                yield connection
+        except psycopg.Error as error:
+            raise self._link.typed(error) from error
+
+    @contextmanager
+    def _typed_direct(self) -> Iterator[Connection[Any]]:
+        """Do the same for work that cannot be tried again.
+
+        Raises:
+            StoreFailed: it broke.
+        """
+        try:
+            with self._direct() as connection:
+                yield connection
+        except Lost as lost:
+            told = f"{self.name} was lost in the middle of its work ({lost})."
+            raise StoreFailed(told) from lost
 
     # ------------------------------------------------------------------ leases
 
@@ -410,16 +521,18 @@ class PostgresStore(Store):
                     raise psycopg.Rollback
                 run = row[0]
             if run is None:
-                self._refuse_taken(run_id, lapsed)
+                self._refuse_taken(run_id, hold, lapsed)
             return run
 
         appended = self._write(run_id, known, ANY_EPOCH, seal, write)
         self._beats.add(hold)
         return appended, hold
 
-    def _refuse_taken(self, run_id: str, lapsed: Lapsed | None) -> None:
+    def _refuse_taken(self, run_id: str, hold: _PostgresHold, lapsed: Lapsed | None) -> None:
         found = self._lease(run_id)
-        if lapsed is not None and found is not None and found.nonce != lapsed.lease:
+        if found is None or found.nonce == hold.nonce:
+            return  # its own: the answer was lost
+        if lapsed is not None and found.nonce != lapsed.lease:
             raise busy_error(run_id, found.holder, found.sign)
 
     def holder(self, run_id: str) -> Holder | None:
@@ -435,17 +548,24 @@ class PostgresStore(Store):
         return self._run(run_id) | hold.holder._asdict() | own
 
     def _beat(self, holds: list[_PostgresHold]) -> None:
-        with self._link.connection() as connection:
+        with self._direct() as connection:  # not from the pool: all of that may be in use
             nonces = [hold.nonce for hold in holds]
             connection.execute(self._sql(_pg_sql.BEAT), {"nonces": nonces})
 
     def release(self, hold: _PostgresHold) -> None:
         """Give a lease back, if it is still the one that counts."""
-        if self._beats.remove(hold):
+        if not self._beats.remove(hold):
+            return
+        try:
             self._link.retry(
                 lambda connection: connection.execute(
                     self._sql(_pg_sql.RELEASE), {"nonce": hold.nonce}
                 )
+            )
+        except CaravanseraiError as error:
+            # All that was saved is saved: what its block came to counts, not this.
+            _log.warning(
+                "a run could not be given back, and is free in %g s: %s", self.lease, error
             )
 
     # ------------------------------------------------------------------ reading
@@ -463,6 +583,8 @@ class PostgresStore(Store):
         last = by_seq[tail.seq]
         if last.sum != tail.sum:
             raise damage_error(where, tail.seq, f"record {tail.seq} is not the one it was", 0)
+        if by_seq[opened].kind != "open":
+            raise damage_error(where, opened, f"record {opened} does not open it", 0)
         newest = next(
             (r for r in reversed(found) if r.kind == "waypoint" and r.lane == last.lane), None
         )
@@ -470,6 +592,10 @@ class PostgresStore(Store):
             return Recent(tail, last, by_seq[opened], [], [])
         chain = self._chain(newest, found)
         since = [record for record in found if record.seq > newest.seq]
+        for before, record in pairwise([newest, *since]):
+            if record.seq != before.seq + 1 or record.head["prev"] != before.sum:
+                why = f"record {record.seq} does not follow record {before.seq}"
+                raise damage_error(where, record.seq, why, before.waypoint)
         return Recent(tail, last, by_seq[opened], chain, since)
 
     def _chain(self, newest: Record, found: list[Record]) -> list[Record]:
@@ -488,6 +614,9 @@ class PostgresStore(Store):
     def chain(self, run_id: str, waypoint: int) -> list[Record]:
         rows = self._rows(_pg_sql.CHAIN, self._run(run_id) | {"waypoint": waypoint})
         found = self._whole(run_id, rows)
+        if found and (found[-1].waypoint != waypoint or found[-1].kind != "waypoint"):
+            why = f"record {found[-1].seq} is not waypoint {waypoint}, as the table says"
+            raise damage_error(self.where(run_id), found[-1].seq, why, 0)
         return self._chain(found[-1], found) if found else []
 
     def scan(self, run_id: str, *, bodies: bool, start: Any = None) -> Iterator[Record | Bad]:
@@ -499,7 +628,7 @@ class PostgresStore(Store):
             yield from self._checked(first, run_id)
             return
         with (
-            self._direct() as connection,
+            self._typed_direct() as connection,
             connection.transaction(),
             connection.cursor("caravanserai", binary=True) as cursor,
         ):
@@ -561,23 +690,26 @@ class PostgresStore(Store):
     def delete(self, run_id: str) -> bool:
         lease = self._lease(run_id)
         if lease is not None and lease.lives and lease.mark != (_alive.mark() or None):
-            raise busy_error(run_id, lease.holder)
+            raise busy_error(run_id, lease.holder, lease.sign)
+        found = self._rows(_pg_sql.END, self._run(run_id))
+        # This one alone, however often it is tried: another may have begun under its name.
+        run = {"run": found[0][0]} if found else {}
 
-        def work(connection: Connection[Any]) -> bool:
-            run = self._run(run_id)
-            if not self._link.made(connection):
-                return False
+        def work(connection: Connection[Any]) -> None:
             with connection.transaction():
-                connection.execute(self._sql(_pg_sql.DELETE_LEASE), run)
-                row = connection.execute(self._sql(_pg_sql.DELETE_RUN), run).fetchone()
-                if row is None:
-                    return False
-                # In statements of their own: they see what an append that was waited for added.
-                for text in (_pg_sql.DELETE_RECORDS, _pg_sql.DELETE_NOTES):
-                    connection.execute(self._sql(text), {"run": row[0]})
-                return True
+                connection.execute(self._sql(_pg_sql.WAIT))
+                if lease is not None:
+                    params = self._run(run_id) | {"nonce": lease.nonce}
+                    connection.execute(self._sql(_pg_sql.DELETE_LEASE), params)
+                if run:
+                    connection.execute(self._sql(_pg_sql.DELETE_RUN), run)
+                    # In statements of their own: they see what an append added that was waited for.
+                    for text in (_pg_sql.DELETE_RECORDS, _pg_sql.DELETE_NOTES):
+                        connection.execute(self._sql(text), run)
 
-        return self._link.retry(work)
+        if run or lease is not None:
+            self._link.retry(work)
+        return bool(run)
 
 
 class _PostgresHold(Hold):
@@ -615,89 +747,7 @@ class _Lease:
         )
 
 
-class _Direct:
-    """A connection whose loss is an error: what it was for cannot simply be tried again."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._given = link.connection()
-
-    def __enter__(self) -> Connection[Any]:
-        try:
-            return self._given.__enter__()
-        except Lost as lost:
-            raise self._failed(lost) from lost
-
-    def __exit__(self, *error: Any) -> bool | None:
-        try:
-            return self._given.__exit__(*error)
-        except Lost as lost:
-            raise self._failed(lost) from lost
-
-    def _failed(self, lost: Lost) -> StoreFailed:
-        return StoreFailed(f"{self._link.name} was lost in the middle of its work ({lost}).")
-
-
 def _known(tail: Tail | None) -> dict[str, Any]:
     if tail is None:
         return {"run": None, "known_seq": None, "known_sum": None}
     return {"run": tail.token, "known_seq": tail.seq, "known_sum": tail.sum}
-
-
-def _split(url: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return libpq's parameters of a URL, and those of the store."""
-    parts = _parts(url)
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    own = {name: value for name, value in pairs if name in _OWN}
-    rest = urlencode([pair for pair in pairs if pair[0] not in _OWN], quote_via=quote)
-    try:
-        return conninfo_to_dict(urlunsplit(parts._replace(query=rest))), own
-    except psycopg.ProgrammingError as error:
-        told = str(error).strip()
-        option = _OPTION.search(told)
-        why = f"it has no parameter {option[1]}" if option else _ENCODE
-        raise UsageError(f"{_UNREADABLE}: {why}") from None
-
-
-_OPTION = re.compile(r'invalid (?:URI query parameter|connection option):? "([A-Za-z_]{1,40})"')
-_UNREADABLE = "the address of the store cannot be read (postgresql://user@host:5432/database)"
-_ENCODE = (
-    "in user, password and other names write @ as %40, / as %2F, # as %23, ? as %3F, : as %3A, "
-    "% as %25 and a space as %20. Better: leave the password to ~/.pgpass or PGPASSWORD"
-)
-
-
-def _parts(url: str) -> SplitResult:
-    """Split an address; what cannot be split as it was meant is not shown: it may be a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise UsageError(f"{_UNREADABLE}: {_ENCODE}") from None
-    if parts.fragment or "@" in parts.path or parts.netloc.count("@") > 1 or "#" in url:
-        raise UsageError(f"{_UNREADABLE}: {_ENCODE}")
-    return parts
-
-
-def _defaults() -> dict[str, str]:
-    """Return where libpq goes if a URL does not say it."""
-    user = os.environ.get("PGUSER") or os.environ.get("USER", "")
-    return {
-        "host": os.environ.get("PGHOST", "localhost"),
-        "port": os.environ.get("PGPORT", "5432"),
-        "dbname": os.environ.get("PGDATABASE", ""),
-        "user": user,
-    }
-
-
-def _number(own: dict[str, str], name: str, kind: type[Any]) -> Any:
-    """Return a number of the URL's query, or None where it is not given."""
-    text = own.get(name)
-    if text is None:
-        return None
-    try:
-        found = kind(text)
-    except ValueError:
-        found = 0
-    if not 0 < found < 1e9:
-        raise UsageError(f"{name}={visible(text)} in the address of a store is not a number from 1")
-    return found
