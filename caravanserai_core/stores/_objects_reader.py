@@ -182,7 +182,7 @@ class RunReader(RunObjects):
         raise self._busy()
 
     def _scan(self, bodies: bool, start: int) -> Iterator[Record | Bad]:
-        end = self.end()
+        end = self.end() if start else self.end_of_all()
         generation, last = end.generation, end.number
 
         def read(number: int) -> list[Record | Bad]:

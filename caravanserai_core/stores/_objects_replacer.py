@@ -59,7 +59,7 @@ class RunReplacer(RunWriter):
         until = time.monotonic() + max(_PATIENCE, self.bucket.timeout)
         aside: dict[str, str] = {}
         while time.monotonic() < until:
-            end = self.end()
+            end = self.end_of_all()
             self.settle()
             sealed = seal(self.scan(bodies=True, start=None))
             aside |= self._keep(end.generation, end.number, damaged, aside)

@@ -20,6 +20,7 @@ from caravanserai_core.stores._objects_layout import (
     GENERATION,
     GONE,
     HINT,
+    OBJECT,
     Closed,
     Header,
     journal_key,
@@ -191,6 +192,7 @@ class RunObjects:
         self.bucket = bucket
         self.folder = folder
         self.memory = memory
+        self._listing = False
 
     def key(self, generation: str, number: int) -> str:
         """Return the key of an object of the journal."""
@@ -319,6 +321,17 @@ class RunObjects:
                 self.memory.ends(self.folder, generation, last)
                 return End(generation, last, item)
 
+    def end_of_all(self) -> End:
+        """Find the end as `end` does, by a list of names where an object is missing before it."""
+        try:
+            return self.end()
+        except JournalDamaged:
+            self._listing = True
+            try:
+                return self.end()
+            finally:
+                self._listing = False
+
     def _hint(self) -> tuple[str, int, bool]:
         """Return where to begin: generation and number, and whether that is sure to be one."""
         known = self.memory.end(self.folder)
@@ -341,6 +354,9 @@ class RunObjects:
         def there(number: int) -> bool:
             return self.bucket.exists(self.key(generation, number))
 
+        if self._listing:
+            _, names = self.bucket.inside(f"{self.folder}/{generation}")
+            return max([known, *(int(n[:10]) for n in names if OBJECT.fullmatch(n))])
         low, high = known, 0
         steps = list(_STEPS)
         while not high:
