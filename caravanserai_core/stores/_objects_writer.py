@@ -19,6 +19,7 @@ from caravanserai_core.stores._objects_layout import (
     GENERATION,
     OBJECT,
     closing,
+    head_of,
     new_nonce,
     pack,
 )
@@ -110,10 +111,26 @@ class RunWriter(RunReader):
         other = self.bucket.create(key, packed.objects[0], nonce)
         if other is not None:
             self.memory.ends(self.folder, generation, number)
-            return self.taken_in(generation, number, other.data)
+            there = self.taken_in(generation, number, other.data)
+            if there.header is not None and there.header.gone and self._arrived(sealed):
+                return Appended(tail_after(sealed, generation, number, packed), packed.places)
+            return there
         self.memory.put(key, packed.objects[0])
         self.wrote(generation, number, sealed)
         return Appended(tail_after(sealed, generation, number, packed), packed.places)
+
+    def _arrived(self, sealed: Sealed) -> bool:
+        """Say whether an append stands in the journal that took the place of the one it went to.
+
+        Its answer was lost, and another process wrote the journal anew before this one looked. The
+        nonce of a process and the time tell its last record from all others.
+        """
+        mine = head_of(sealed.lines[-1])
+        names = ("kind", "waypoint", "by", "time")
+        return any(
+            isinstance(item, Record) and all(item.head.get(n) == mine.get(n) for n in names)
+            for item in self.scan(bodies=False, start=None)
+        )
 
     def _after(self, view: View, other: Item) -> View | None:
         """Return the view behind the append of somebody who was faster; None: look again.

@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from caravanserai_core import checkpoint, list_runs, load, prune
 from caravanserai_core.errors import JournalDamaged
+from caravanserai_core.journal import Journal
 from caravanserai_core.repair import repair
+from caravanserai_core.stores._objects_bucket import Bucket
 from caravanserai_core.stores.objects import ObjectStore
 from caravanserai_core.verify import verify
 from integration_tests.object_servers import Server
@@ -118,3 +122,29 @@ def test_notes_are_written_by_a_program_that_ends_at_once(
     assert "step 0" in (store.get_note("run", "waypoint-1.md") or "")
     assert load("late", store=store) == {"n": 1}
     assert "at the end" in (store.get_note("late", "latest.md") or "")
+
+
+def test_a_save_whose_answer_is_lost_and_that_was_pruned_since_is_there_once(
+    seaweedfs: Server, prefix: str, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(seaweedfs.url(prefix))
+    for number in range(1, 4):
+        checkpoint("run", {"n": number}, "saved", store=store)
+    real = Bucket.put
+    pending = [True]
+
+    def put_and_lose(self: Bucket, key: str, data: bytes, *args: Any, **more: Any) -> Any:
+        done = real(self, key, data, *args, **more)
+        if pending and key.endswith("0004.jsonl"):
+            pending.clear()
+            other = opened(store.url)
+            Journal(other, "run").compact(lambda record: record.waypoint > 2)
+            raise GenericError("the answer was lost")
+        return done
+
+    monkeypatch.setattr(Bucket, "put", put_and_lose)
+    assert checkpoint("run", {"n": 4}, "saved", store=store) == 4
+    monkeypatch.undo()
+    assert checkpoint("run", {"n": 5}, "saved", store=store) == 5
+    report = verify(opened(store.url), "run")
+    assert (report.waypoints, report.damaged) == (3, False)
