@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from caravanserai_core.capabilities import Found
     from caravanserai_core.stores import Store
 
-_LIBRARIES = ("orjson", "click", "rich", "mcp")
+_LIBRARIES = ("orjson", "click", "rich", "mcp", "psycopg", "obstore")
+
+_STORES = (
+    ("Postgres store", "psycopg", "postgres"),
+    ("S3, GCS, Azure store", "obstore", "objects"),
+)
 
 
 @click.command(
@@ -140,6 +145,11 @@ def _text(found: list[Found], store: Store | None, problem: str) -> None:
         _out.line()
     for one in missing:
         _out.line(f"{one.adapter.title}: {_install(one)}")
+    _out.line()
+    for title, name, extra in _STORES:
+        version = capabilities.installed(name)
+        here = f'pip install "caravanserai[{extra}]"' if version is None else f"{name} {version}"
+        _out.line(f"{title}: {here}")
     _out.line("\nEach of these adapters promises, and is tested for with real processes killed:\n")
     for told in capabilities.PROMISES.values():
         _out.line(f"  ✓ {told}")
