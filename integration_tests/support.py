@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -18,6 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def in_ci() -> bool:
     """Say whether this is CI, where nothing that a test needs may be missing."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def fresh_forkserver() -> None:
+    """Let the process that others are forked from begin anew, with the environment as it is now."""
+    forkserver._forkserver._stop()
 
 
 def require(module: str) -> ModuleType:

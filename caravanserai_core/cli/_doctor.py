@@ -148,8 +148,8 @@ def _text(found: list[Found], store: Store | None, problem: str) -> None:
     _out.line()
     for title, name, extra in _STORES:
         version = capabilities.installed(name)
-        here = f'pip install "caravanserai[{extra}]"' if version is None else f"{name} {version}"
-        _out.line(f"{title}: {here}")
+        install = f'pip install "caravanserai[{extra}]"'
+        _out.line(f"{title}: {install if version is None else f'{name} {version}'}")
     _out.line("\nEach of these adapters promises, and is tested for with real processes killed:\n")
     for told in capabilities.PROMISES.values():
         _out.line(f"  ✓ {told}")

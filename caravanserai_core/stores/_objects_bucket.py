@@ -122,6 +122,7 @@ class Bucket:
     def map(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
         """Do work on each item, several at once, and return what it gave, in order."""
         todo = list(items)
+        PROCESS.check(self.address.base)  # a forked child has none of its parent's threads
         if len(todo) < 2 or getattr(self._worker, "busy", False):
             return [work(item) for item in todo]  # a worker that waited for others might wait long
         with self._lock:

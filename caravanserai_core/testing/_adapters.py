@@ -100,6 +100,8 @@ class Ended(NamedTuple):
 
 def _child(module: str, name: str, job: Job, out: str, environment: dict[str, str]) -> None:
     """Run in the new process."""
+    # That of the process which asked, and not of the one that this was forked from.
+    os.environ.clear()
     os.environ.update(environment)
     ended: dict[str, Any] = {}
     try:
@@ -154,7 +156,8 @@ class AdapterTests:
         _preload(context, type(self).__module__)
         out = Path(job.log).with_suffix(".json")
         out.unlink(missing_ok=True)
-        work = (type(self).__module__, type(self).__qualname__, job, str(out), environment)
+        given = {**os.environ, **environment}
+        work = (type(self).__module__, type(self).__qualname__, job, str(out), given)
         process = context.Process(target=_child, args=work)
         process.start()
         process.join(60)

@@ -11,6 +11,7 @@ import pytest
 from caravanserai_core.stores.objects import ObjectStore
 from integration_tests import object_servers
 from integration_tests.object_servers import AZURE_KEYS, KEYS, Proxy, Server
+from integration_tests.support import fresh_forkserver
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,6 +21,7 @@ def _credentials() -> Iterator[None]:
             patch.delenv(name)
         for name, value in {**KEYS, **AZURE_KEYS}.items():
             patch.setenv(name, value)
+        fresh_forkserver()
         yield
 
 

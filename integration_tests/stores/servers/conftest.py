@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from integration_tests.support import require
+from integration_tests.support import fresh_forkserver, require
 
 require("psycopg_pool")
 require("obstore")
@@ -34,6 +34,7 @@ def _credentials() -> Iterator[None]:
             patch.delenv(name)
         for name, value in (object_servers.KEYS | object_servers.AZURE_KEYS).items():
             patch.setenv(name, value)
+        fresh_forkserver()
         yield
 
 
