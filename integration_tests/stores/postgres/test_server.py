@@ -270,6 +270,24 @@ def test_lists_and_histories_read_no_states(server: PostgresServer, store: Postg
     assert sum(read) < 20_000
 
 
+def test_a_checkpoint_is_one_statement(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Record, notes and the end of the journal: one round trip, full state or patch."""
+    checkpoint("run", {"n": 0, "big": "x" * 9000}, "begun", store=store)
+    sent: list[object] = []
+    real = psycopg.Connection.execute
+
+    def counted(self: Any, query: Any, *args: Any, **more: Any) -> Any:
+        sent.append(query)
+        return real(self, query, *args, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+    for number in range(1, 8):
+        checkpoint("run", {"n": number, "big": "x" * 9000}, f"step {number}", store=store)
+    assert len(sent) == 7
+
+
 # ---------------------------------------------------------------------- a pooler
 
 
