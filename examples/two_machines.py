@@ -21,7 +21,7 @@ from pathlib import Path
 
 from caravanserai import open_run
 from caravanserai_core import load
-from caravanserai_core.errors import RunBusy, RunNotFound
+from caravanserai_core.errors import RunBusy, RunNotFound, WaypointNotFound
 
 LETTERS = 6
 PAUSE = float(os.environ.get("DEMO_PAUSE", "0.5"))  # seconds
@@ -67,7 +67,7 @@ def sent_so_far(options):
     """Ask the store, as everybody may at any time."""
     try:
         return load(options.run, store=options.store)["sent"]
-    except RunNotFound:
+    except (RunNotFound, WaypointNotFound):
         return 0
 
 
