@@ -11,12 +11,20 @@ from __future__ import annotations
 import contextlib
 import os
 
+from caravanserai_core.stores.owners import host_name
+
 
 def mark() -> str:
-    """Return what tells this process from all others, or "" where that cannot be said."""
+    """Return what tells this process from all others; see `is_gone`.
+
+    Where the system does not say when a process began, it is only the machine and the process id:
+    enough to know oneself again, and no proof of anybody's death.
+    """
     world = _world()
     began = _began(os.getpid())
-    return f"{world} {os.getpid()} {began}" if world and began else ""
+    if not world or not began:
+        return f"{host_name()} {os.getpid()}"
+    return f"{world} {os.getpid()} {began}"
 
 
 def is_gone(left: str) -> bool:

@@ -6,7 +6,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core.errors import StaleWriter
 from caravanserai_core.names import folder_name
 from caravanserai_core.records import Record, parse
 from caravanserai_core.stores.base import (
@@ -21,6 +20,7 @@ from caravanserai_core.stores.base import (
     Store,
     Tail,
     Within,
+    refuse_stale,
 )
 from caravanserai_core.stores.owners import Hold, Holder, busy_error
 
@@ -63,7 +63,7 @@ class MemoryStore(Store):
     ) -> Appended:
         with self._lock:
             tail = self._tails.get(run_id)
-            self._refuse_stale(run_id, tail, epoch)
+            refuse_stale(run_id, tail, epoch)
             lines = self._lines.get(run_id, [])
             sealed = seal(tail, self._news(lines, known, tail))
             places = list(range(len(lines), len(lines) + len(sealed.lines)))
@@ -82,7 +82,7 @@ class MemoryStore(Store):
     ) -> Appended:
         with self._lock:
             tail = self._tails.get(run_id)
-            self._refuse_stale(run_id, tail, epoch)
+            refuse_stale(run_id, tail, epoch)
             sealed = seal(tail, self._news(self._lines.get(run_id, []), known, tail))
             places = list(range(len(sealed.lines)))
             self._put(run_id, [], sealed, places)
@@ -135,13 +135,6 @@ class MemoryStore(Store):
         tail, items = self._tails.get(run_id), self.scan(run_id, bodies=True)
         self.replace(run_id, tail, tail.epoch if tail is not None else 1, lambda *_: seal(items))
         return []  # memory holds no damage
-
-    def _refuse_stale(self, run_id: str, tail: Tail | None, epoch: int) -> None:
-        if tail is not None and tail.epoch > epoch:
-            raise StaleWriter(
-                f"run {run_id!r}: a writer with epoch {tail.epoch} took it over; this one has "
-                f"epoch {epoch} and may not write any more. Nothing was written."
-            )
 
     def _put(self, run_id: str, before: list[bytes], sealed: Sealed, places: list[int]) -> None:
         texts: list[bytes] = []

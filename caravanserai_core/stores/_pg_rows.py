@@ -162,3 +162,10 @@ def records_of(rows: Iterable[Sequence[Any]], where: str) -> Iterator[Record | B
             continue
         record.place = seq
         yield record
+
+
+def known_as(tail: Tail | None) -> dict[str, Any]:
+    """Return the parameters of the end that a writer knows."""
+    if tail is None:
+        return {"run": None, "known_seq": None, "known_sum": None}
+    return {"run": tail.token, "known_seq": tail.seq, "known_sum": tail.sum}

@@ -77,6 +77,11 @@ def told(count: int) -> str:
     return _TOLD.replace("{{rows}}", rows)
 
 
+def tell(count: int) -> str:
+    """Return the statement that writes so many notes of a run."""
+    return f"WITH head AS (SELECT %(run)s::bigint AS id) {told(count)}"
+
+
 def append(sealed: Sealed, *, begins: bool, waits: bool) -> str:
     """Return the statement of an append; it gives the run's id, or no row.
 

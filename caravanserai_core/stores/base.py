@@ -34,7 +34,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from caravanserai_core.errors import JournalDamaged
+from caravanserai_core.errors import JournalDamaged, StaleWriter
 from caravanserai_core.quoting import visible
 
 if TYPE_CHECKING:
@@ -123,6 +123,24 @@ def damage_error(path: str, offset: int | None, why: str, last: int) -> JournalD
         offset=offset,
         last_waypoint=last or None,
     )
+
+
+def refuse_stale(run_id: str, tail: Tail | None, epoch: int) -> None:
+    """Refuse a writer from which the run was taken over.
+
+    Args:
+        run_id: the run.
+        tail: the end of its journal; None: there is none.
+        epoch: the writer's epoch.
+
+    Raises:
+        StaleWriter: the journal's epoch is higher.
+    """
+    if tail is not None and tail.epoch > epoch:
+        raise StaleWriter(
+            f"run {visible(run_id)}: a writer with epoch {tail.epoch} took it over; this one has "
+            f"epoch {epoch} and may not write any more. Nothing was written."
+        )
 
 
 class Line(NamedTuple):
