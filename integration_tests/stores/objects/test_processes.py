@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -55,9 +56,10 @@ def test_eight_processes_that_are_killed_and_stopped_lose_nothing(
     while any(worker.is_alive() for worker in workers[1:]):
         stopped = chance.choice(workers[1:])
         if stopped.pid is not None and stopped.is_alive():
-            os.kill(stopped.pid, signal.SIGSTOP)
-            time.sleep(0.05)
-            os.kill(stopped.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it has come to its end just now
+                os.kill(stopped.pid, signal.SIGSTOP)
+                time.sleep(0.05)
+                os.kill(stopped.pid, signal.SIGCONT)
         time.sleep(0.02)
     for worker in workers:
         worker.join(60)
