@@ -7,7 +7,6 @@ back. It is given back by every way out of the block, and by the end of the proc
 from __future__ import annotations
 
 import os
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from caravanserai_core import reading
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 TAKE_OVER = "CARAVANSERAI_TAKE_OVER"
 """Names the folder of the run that `caravanserai resume --take-over` takes over."""
-
-_LATELY = 1.0
-"""Seconds for which a process that has just written need not ask again who else is there, where
-asking takes as long as writing."""
 
 _MOST_TRIES = 64
 """How often a lease is tried for while others, who hold none, write to the run."""
@@ -141,9 +136,7 @@ def refuse_busy(journal: Journal) -> None:
     Raises:
         RunBusy: one does.
     """
-    if journal.lease.held or (journal.store.far and monotonic() - journal.last_append < _LATELY):
-        return  # whoever came since meets what this process wrote, and this one what they write
-    holder = journal.store.holder(journal.run_id)
+    holder = None if journal.lease.held else journal.store.holder(journal.run_id)
     if holder is not None and holder.by != writer():  # another thread may have taken it just now
         raise busy_error(journal.run_id, holder)
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 class PostgresTables(Store):
     """The tables of a store, and the way to them; the arguments are those of `PostgresStore`."""
 
-    far = True
-
     def __init__(
         self,
         url: str,

@@ -257,9 +257,6 @@ class Store(ABC):
     keep: int | None = None
     """How many of the newest waypoints of each run stay; None: all. Runs prune themselves."""
 
-    far = False
-    """Asking who works on a run takes a round trip to a server."""
-
     @property
     @abstractmethod
     def url(self) -> str:
