@@ -138,7 +138,7 @@ def refuse_busy(journal: Journal) -> None:
     """
     holder = None if journal.lease.held else journal.store.holder(journal.run_id)
     if holder is not None and holder.by != writer():  # another thread may have taken it just now
-        raise busy_error(journal.run_id, holder)
+        raise busy_error(journal.run_id, holder, journal.store.lapses)
 
 
 def asked_for(run_id: str, *, takeover: bool) -> bool:

@@ -183,7 +183,7 @@ class Leases:
             if lease is not None and not lease.free:
                 if self.lapsed(lease):
                     raise Lapsed(lease.holder, lease)
-                raise busy_error(run_id, lease.holder)
+                raise busy_error(run_id, lease.holder, lease.seconds)
             hold = self._write(run, lease, holder)
             if hold is not None:
                 # Somebody may have written in between, and raised the epoch.
@@ -208,7 +208,9 @@ class Leases:
         hold = self._write(run, before, holder._replace(epoch=epoch))
         if hold is None:
             now = read_lease(self._bucket, run.folder)
-            raise busy_error(run_id, lapsed.holder if now is None or now.free else now.holder)
+            if now is None or now.free:
+                raise busy_error(run_id, lapsed.holder)
+            raise busy_error(run_id, now.holder, now.seconds)
         try:
             appended = run.append(known, ANY_EPOCH, seal)
         except BaseException:

@@ -88,7 +88,8 @@ class ObjectStore(Store):
         self._bucket = Bucket(address, timeout, client)
         self._bucket.connect()  # what is wrong with the environment shows here
         self._memory = Memory()
-        self._leases = Leases(self._bucket, address.lease or 30.0)
+        self.lapses = address.lease or 30.0
+        self._leases = Leases(self._bucket, self.lapses)
 
     @property
     def url(self) -> str:
@@ -137,7 +138,7 @@ class ObjectStore(Store):
         run = self._run(run_id)
         holder = self._leases.held_elsewhere(run.folder)
         if holder is not None:
-            raise busy_error(run_id, holder)
+            raise busy_error(run_id, holder, self.lapses)
         gone = run.delete()
         if gone:
             self._leases.free(run.folder)

@@ -41,7 +41,7 @@ class PostgresTables(Store):
         self._address = parse(url, namespace=namespace, keep=keep, lease=lease, timeout=timeout)
         self.namespace, self.schema = self._address.namespace, self._address.schema
         self.keep = self._address.keep
-        self.lease, self.timeout = self._address.lease, self._address.timeout
+        self.lapses, self.timeout = self._address.lease, self._address.timeout
         if self._address.params.get("password"):
             place = sha256(repr(self._address.place).encode()).hexdigest()[:8]
             declare_password(f"store-{place}", url)

@@ -66,7 +66,7 @@ class PostgresStore(PostgresWriting):
         timeout: float | None = None,
     ) -> None:
         super().__init__(url, namespace=namespace, keep=keep, lease=lease, timeout=timeout)
-        self._beats: Beats[_PostgresHold] = Beats(self._beat, self.lease / 3)
+        self._beats: Beats[_PostgresHold] = Beats(self._beat, self._address.lease / 3)
 
     def hold(self, run_id: str, known: Tail | None, holder: Holder) -> Hold | None:
         hold = _PostgresHold(self, holder)
@@ -85,7 +85,7 @@ class PostgresStore(PostgresWriting):
         if found is None:
             return self.hold(run_id, known, holder)  # it was given back just now
         if found.lives:
-            raise busy_error(run_id, found.holder, found.sign)
+            raise busy_error(run_id, found.holder, found.seconds)
         raise Lapsed(found.holder, found.nonce)
 
     def take_over(
@@ -126,7 +126,7 @@ class PostgresStore(PostgresWriting):
         if found is None or found.nonce == hold.nonce:
             return  # its own: the answer was lost
         if lapsed is not None and found.nonce != lapsed.lease:
-            raise busy_error(run_id, found.holder, found.sign)
+            raise busy_error(run_id, found.holder, found.seconds)
 
     def holder(self, run_id: str) -> Holder | None:
         found = self._lease(run_id)
@@ -137,7 +137,7 @@ class PostgresStore(PostgresWriting):
         return _Lease(rows[0]) if rows else None
 
     def _lease_params(self, run_id: str, hold: _PostgresHold) -> dict[str, Any]:
-        own = {"nonce": hold.nonce, "mark": _alive.mark(), "seconds": self.lease}
+        own = {"nonce": hold.nonce, "mark": _alive.mark(), "seconds": self.lapses}
         return self._run(run_id) | hold.holder._asdict() | own
 
     def _beat(self, holds: list[_PostgresHold]) -> None:
@@ -158,7 +158,7 @@ class PostgresStore(PostgresWriting):
         except CaravanseraiError as error:
             # All that was saved is saved: what its block came to counts, not this.
             _log.warning(
-                "a run could not be given back, and is free in %g s: %s", self.lease, error
+                "a run could not be given back, and is free in %g s: %s", self.lapses, error
             )
 
     # ------------------------------------------------------------------ deletion
@@ -166,7 +166,7 @@ class PostgresStore(PostgresWriting):
     def delete(self, run_id: str) -> bool:
         lease = self._lease(run_id)
         if lease is not None and lease.lives and lease.mark != _alive.mark():
-            raise busy_error(run_id, lease.holder, lease.sign)
+            raise busy_error(run_id, lease.holder, lease.seconds)
         found = self._rows(_pg_sql.END, self._run(run_id))
         # This one alone, however often it is tried: another may have begun under its name.
         run = {"run": found[0][0]} if found else {}
@@ -209,15 +209,12 @@ class _Lease:
         nonce: what tells it from other leases.
         lives: its owner gave a sign of life lately, by the server's clock, and is not known to
             be dead.
-        sign: a sentence about that.
+        seconds: without a sign of life after which it lapses.
     """
 
     def __init__(self, row: Sequence[Any]) -> None:
         self.holder = Holder(*row[:5])
         self.mark: str = row[5]
         self.nonce: str = row[6]
-        self.lives = row[8] < row[7] and not _alive.is_gone(self.mark)
-        self.sign = (
-            f"Its last sign of life came {max(0, round(row[8]))} s ago; after {row[7]:g} s without "
-            "one the run is free."
-        )
+        self.seconds: float = row[7]
+        self.lives = row[8] < self.seconds and not _alive.is_gone(self.mark)

@@ -254,6 +254,10 @@ class Store(ABC):
     max_chain: int | None = None
     """Most records that a reader may need for one state; None: bounded by bytes alone."""
 
+    lapses: float | None = None
+    """Seconds without a sign of life after which a run may be taken from its owner; None: the
+    store sees at once whether that is alive."""
+
     keep: int | None = None
     """How many of the newest waypoints of each run stay; None: all. Runs prune themselves."""
 

@@ -33,21 +33,23 @@ def host_name() -> str:
     return os.uname().nodename if hasattr(os, "uname") else ""
 
 
-def busy_error(run_id: str, holder: Holder, sign: str = "") -> RunBusy:
+def busy_error(run_id: str, holder: Holder, lapses: float | None = None) -> RunBusy:
     """Build the error for a run that a living process holds.
 
     Args:
         run_id: the run.
         holder: who has it.
-        sign: a sentence about its last sign of life, where a store goes by that.
+        lapses: seconds without a sign of life after which the run is free; None: the store sees
+            whether its owner lives.
     """
+    signs = "" if lapses is None else f" After {lapses:g} s without a sign of life it is free."
     who = f"process {holder.pid}" if holder.pid else "another process"
     if holder.host:
         who += f" on {visible(holder.host)}"
     if holder.since:
         who += f", since {visible(holder.since[:19])} UTC"
     return RunBusy(
-        f"run {visible(run_id)} is being worked on by {who}.{sign and ' ' + sign} Wait until that "
+        f"run {visible(run_id)} is being worked on by {who}.{signs} Wait until that "
         "has ended, or end it. "
         "To take the run over from it on purpose: takeover=True, or `caravanserai resume "
         f"{shell_word(run_id)} --take-over`; what it writes after that is refused.",

@@ -160,6 +160,6 @@ def test_who_waits_is_told_who_works_and_until_when(store: PostgresStore) -> Non
     with open_run("run", store=store), pytest.raises(CaravanseraiError) as busy:
         store.hold("run", None, store.holder("run"))  # type: ignore[arg-type]
     assert f"process {os.getpid()}" in str(busy.value)
-    assert "after 30 s without one the run is free" in str(busy.value)
+    assert "After 30 s without a sign of life it is free." in str(busy.value)
     with pytest.raises(WaitingForPerson), open_run("run", store=store) as run:
         run.ask("Go on?")

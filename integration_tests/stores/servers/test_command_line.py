@@ -211,6 +211,7 @@ def test_a_run_is_worked_on_by_one(url: str) -> None:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert f"process {os.getpid()}" in done.stdout, done.stderr
+        assert "After 30 s without a sign of life it is free." in done.stdout
         with pytest.raises(StaleWriter):
             run.checkpoint({"n": "stale"}, "late")
     assert load("run", store=store) == {"n": 2}
