@@ -16,7 +16,7 @@ from caravanserai_core.redact import redact
 from caravanserai_core.shapes import SHAPES, shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["action", "check", "likely_secrets", "suspects"]
 
@@ -32,11 +32,33 @@ _MOST: Final = 64 << 10
 _PATTERNS: Final = [(kind, re.compile(pattern.encode())) for kind, _, pattern in SHAPES]
 
 _BEGINS: Final = [
-    (begin.encode(), next((mark for mark in (b"_", b"-") if mark in begin.encode()), b""), *found)
+    (begin.encode(), *found)
     for (_, begins, _), found in zip(SHAPES, _PATTERNS, strict=True)
     for begin in begins
 ]
-"""How each begins, a byte in that which is rare in prose, its kind and form."""
+"""How each begins, its kind and form."""
+
+
+def _hints() -> Iterator[Callable[[bytes], object]]:
+    """Yield what finds any of the beginnings, and nothing else, in a fifth of the time of all.
+
+    Most have a byte that is rare in prose. It is looked for alone, and what stands before it then.
+    """
+    begins = {begin for begin, _, _ in _BEGINS}
+    for mark in (b"_", b"-"):
+        marked = sorted(begin for begin in begins if mark in begin)
+        begins.difference_update(marked)
+        parts = (begin.partition(mark) for begin in marked)
+        around = (
+            b"(?<=%s)%s" % (re.escape(before + mark), re.escape(after))
+            for before, _, after in parts
+        )
+        yield re.compile(mark + b"(?:%s)" % b"|".join(around)).search
+    for begin in sorted(begins):
+        yield re.compile(re.escape(begin)).search
+
+
+_HINTS: Final = tuple(_hints())
 
 
 class _Policy:
@@ -102,11 +124,10 @@ def suspects(data: bytes, wanted: str) -> bool:
     """
     if wanted == "warn" and len(data) > _MOST:
         return False
-    find = data.find
-    # To look for one byte takes a tenth of the time.
-    absent = [mark for mark in (b"_", b"-") if find(mark) < 0]
-    for begin, mark, kind, pattern in _BEGINS:
-        if mark not in absent and find(begin) >= 0:
+    if not any(hint(data) for hint in _HINTS):
+        return False
+    for begin, kind, pattern in _BEGINS:
+        if begin in data:
             for match in pattern.finditer(data):
                 if wanted == "refuse" or hash((kind, match[0])) not in _policy.texts:
                     return True

@@ -7,6 +7,7 @@ programs handle are held back; they arrive when it is done, or while it waits fo
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -25,10 +26,14 @@ _HELD = {
 }
 
 if sys.platform != "win32":
-    # Python's wrapper turns each number of the mask into an enum, ten times the cost of the call.
-    _mask: Callable[[int, Iterable[int]], Iterable[int]] = getattr(
-        signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask
-    )
+    # `signal.pthread_sigmask` turns each number of the mask into an enum, ten times the cost of the
+    # function of C below it.
+    try:
+        _mask: Callable[[int, Iterable[int]], Iterable[int]] = importlib.import_module(
+            "_signal"
+        ).pthread_sigmask
+    except (ImportError, AttributeError):  # another Python than CPython
+        _mask = signal.pthread_sigmask
 
 _before: set[int] | None = None
 """What was blocked before the main thread began to hold; None while it does not."""

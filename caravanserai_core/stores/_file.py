@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("caravanserai")
 
-_NOTE = re.compile(r"waypoint-\d+\.md")
 _LARGEST_NOTE = 64 << 20  # bytes; nothing that is larger is one
 
 SEGMENT_SIZE = 1 << 20
@@ -313,10 +311,6 @@ class FileStore(Store):
     def get_note(self, run_id: str, name: str) -> str | None:
         path = self.folder(run_id)
         try:
-            if name == "latest.md" and stat.S_ISLNK(self._files.lstat(f"{path}/{name}").st_mode):
-                name = self._files.readlink(f"{path}/{name}")
-                if not _NOTE.fullmatch(name):
-                    return None
             fd = self._files.open(f"{path}/{name}", READ)
         except OSError:
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from caravanserai_core.errors import CaravanseraiError, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
-from caravanserai_core.stores._seam import NEW
+from caravanserai_core.stores._seam import NEW, OVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,9 @@ _log = logging.getLogger("caravanserai")
 # Locks and appends are not reliable there: each client has its own idea of the file's end.
 MOUNTS = "/proc/self/mountinfo"
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs", "9p"}
+
+_PAGE = 4096
+"""Bytes; no system has smaller pages."""
 
 _local: set[str] = set()
 """Folders found to be on a local disk; looking takes longer than an append."""
@@ -229,6 +232,40 @@ def write_new(files: Files, folder: str, name: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             files.unlink(temporary)
         raise
+
+
+def write_over(files: Files, folder: str, name: str, data: bytes) -> None:
+    """Give a small file other bytes in its place, or write it anew.
+
+    A file that takes the name of another costs the old one's inode, and its own data at once: on
+    ext4 that is up to a hundred times the write. A write inside of one page is whole for every
+    process and after every kill. What is longer, or is no plain file with one name, is written
+    anew under a temporary name.
+    """
+    if len(data) > _PAGE or not _overwritten(files, f"{folder}/{name}", data):
+        write_new(files, folder, name, data)
+
+
+def _overwritten(files: Files, path: str, data: bytes) -> bool:
+    try:
+        fd = files.open(path, OVER)
+    except OSError:
+        return False  # nothing is there yet, or a link, or something else that is not ours
+    try:
+        found = files.fstat(fd)
+        if found.st_size > _PAGE or found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
+            return False
+        # Until the rest is cut off it is empty lines, and never the end of the older text.
+        rest = found.st_size - len(data)
+        if files.write(fd, data + b"\n" * rest) < max(found.st_size, len(data)):
+            return False
+        if rest > 0:
+            files.truncate(fd, len(data))
+        return True
+    except OSError:
+        return False
+    finally:
+        close(files, fd)
 
 
 def write_all(files: Files, fd: int, data: bytes) -> None:

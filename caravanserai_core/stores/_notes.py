@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from caravanserai_core.stores._folder import write_all, write_new
+from caravanserai_core.stores._folder import write_all, write_new, write_over
 from caravanserai_core.stores._seam import NEW
 
 if TYPE_CHECKING:
@@ -27,10 +26,11 @@ def write_notes(files: Files, path: str, shown: Shown) -> None:
     try:
         if shown.name is not None:
             _put(files, path, shown.name, shown.text)
-        if shown.live is not None:
-            write_new(files, path, "latest.md", _utf8(shown.live))
-        elif shown.name is not None:
-            _link_latest(files, path, shown.name, shown.text)
+        live = shown.live
+        if live is None and shown.name is not None:
+            live = shown.text
+        if live is not None:
+            write_over(files, path, "latest.md", _utf8(live))
     except OSError as error:
         _not_written(error)
 
@@ -84,21 +84,6 @@ def _put(files: Files, path: str, name: str, text: str) -> None:
         write_all(files, fd, _utf8(text))
     finally:
         files.close(fd)
-
-
-def _link_latest(files: Files, path: str, name: str, text: str) -> None:
-    """Point `latest.md` at a note: a link is swapped in a sixth of the time of a copy."""
-    temporary = f"{path}/.latest.{os.urandom(8).hex()}"
-    try:
-        files.symlink(name, temporary)
-    except (OSError, NotImplementedError):  # Windows without the right, FAT
-        write_new(files, path, "latest.md", _utf8(text))
-        return
-    try:
-        files.rename(temporary, f"{path}/latest.md")
-    except OSError:
-        files.unlink(temporary)
-        raise
 
 
 def _utf8(text: str) -> bytes:

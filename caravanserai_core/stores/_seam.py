@@ -113,6 +113,7 @@ _ALWAYS = (
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 READ = os.O_RDONLY | _ALWAYS | _NO_WAIT
 APPEND = os.O_RDWR | os.O_APPEND | _ALWAYS | _NO_WAIT
+OVER = os.O_WRONLY | _ALWAYS | _NO_WAIT
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _ALWAYS
 # One call reads at most 2 GiB on Linux; below that only the end of a file makes it short.
 _LARGE = 1 << 30
@@ -132,8 +133,6 @@ class Files:
     truncate = staticmethod(os.ftruncate)
     mkdir = staticmethod(os.mkdir)
     rename = staticmethod(os.replace)
-    symlink = staticmethod(os.symlink)
-    readlink = staticmethod(os.readlink)
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
     listdir = staticmethod(os.listdir)

@@ -163,8 +163,8 @@ def test_copy_of_a_store_is_independent(store_dir: Path, tmp_path: Path) -> None
     assert load("run") == {"n": 2, "pad": "x" * 9000}
     assert checkpoint("run", {"n": "original"}) == 4
     assert load("run", store=tmp_path / "copy") == {"n": "copy"}
-    link = tmp_path / "copy" / "run" / "latest.md"
-    assert os.readlink(link) == "waypoint-4.md"
+    copied = content(tmp_path / "copy" / "run")
+    assert copied["latest.md"] == copied["waypoint-4.md"]
 
 
 def test_store_can_be_moved(store_dir: Path, tmp_path: Path) -> None:

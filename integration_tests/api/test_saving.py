@@ -223,7 +223,7 @@ class Interrupting(Files):
         self.calls = 0
         self.armed = True
         self.fired = False
-        for name in ("write", "sync_data", "sync_dir", "rename", "symlink", "open", "mkdir"):
+        for name in ("write", "sync_data", "sync_dir", "rename", "truncate", "open", "mkdir"):
             real = getattr(Files, name)
             bound = real.__get__(self) if name in ("sync_data", "sync_dir") else real
             setattr(self, name, self._wrapped(bound, at, after=after))

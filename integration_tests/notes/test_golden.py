@@ -442,22 +442,22 @@ def test_sections_stand_in_one_order() -> None:
     assert len(body(latest(), "So far").split("\n")) == 11
 
 
-def test_latest_is_a_link_until_something_follows() -> None:
-    """A link to the newest note, a file with "Since then" after an entry, then a link again."""
-    path = Path(".caravanserai/run/latest.md")
+def test_latest_is_the_newest_note_and_what_followed() -> None:
+    """The newest note, "Since then" behind it after an entry, and the next note again."""
+    folder = Path(".caravanserai/run")
+    path = folder / "latest.md"
     run = open_run("run")
     run.checkpoint({"n": 1}, "one")
-    assert os.readlink(path) == "waypoint-1.md"
+    note = folder / "waypoint-1.md"
+    assert path.read_text() == note.read_text()
     run.entry("quiet")
-    assert os.readlink(path) == "waypoint-1.md", "an entry that says nothing changes nothing"
+    assert path.read_text() == note.read_text(), "an entry that says nothing changes nothing"
     run.entry("tool", say="the tool began")
-    assert not path.is_symlink()
     assert path.read_text().split("\n")[2:5] == ["one", "", "Since then: the tool began"]
     assert Path(".caravanserai/run/waypoint-1.md").read_text().endswith("\n\none\n")
     run.checkpoint({"n": 2}, "two")
-    assert os.readlink(path) == "waypoint-2.md"
+    assert path.read_text() == (folder / "waypoint-2.md").read_text()
     run.finish("done")
-    assert not path.is_symlink()
     assert "Since then: the run finished at 22:41:03 UTC." in path.read_text()
     forget_everything()
     open_run("run").entry("tool", say="a later process began something")
@@ -480,4 +480,4 @@ def test_latest_follows_the_main_lane() -> None:
     assert latest().startswith("# Waypoint 1 ")
     assert "side one" in Path(".caravanserai/run/waypoint-2.md").read_text()
     run.checkpoint({"n": 2}, "main two")
-    assert os.readlink(".caravanserai/run/latest.md") == "waypoint-3.md"
+    assert latest() == Path(".caravanserai/run/waypoint-3.md").read_text()

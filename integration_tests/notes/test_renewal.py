@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from caravanserai import FileStore, Note, StoreFailed, checkpoint, load, open_ru
 from caravanserai_core.stores._seam import Files
 from caravanserai_core.verify import renew_notes, verify
 from integration_tests.api.helpers import forget_everything
+from integration_tests.stores.seams import Failing
 
 FOLDER = Path(".caravanserai/run")
 
@@ -79,7 +82,28 @@ def test_next_waypoint_sets_the_live_note_right(store: FileStore) -> None:
     """Also where nobody looked in between."""
     (FOLDER / "latest.md").unlink()
     checkpoint("run", {"n": 4}, "four", store=store)
-    assert os.readlink(FOLDER / "latest.md") == "waypoint-4.md"
+    after = notes()
+    assert after["latest.md"] == after["waypoint-4.md"]
+
+
+def test_the_live_note_never_ends_with_an_older_one(tmp_path: Path) -> None:
+    """It is written over in its place: whatever a kill leaves is the older text, or the newer."""
+    path = tmp_path / "runs/run/latest.md"
+    for long in (100, 4000, 4090, 5000, 9000):
+        for call in ("open", "fstat", "write", "truncate", "close", "rename"):
+            for at in range(1, 12):
+                files = Failing()
+                store = FileStore(tmp_path / "runs", files=files)
+                checkpoint("run", {"n": 1}, "a" * long, store=store)
+                before = path.read_text()
+                files.arm(at, KeyboardInterrupt(), only=call)
+                with contextlib.suppress(KeyboardInterrupt):
+                    checkpoint("run", {"n": 2}, "b", store=store)
+                files.arm(0, OSError())
+                after = path.read_text()
+                assert after == before or re.fullmatch(r"# Waypoint \d+ .*\n\nb\n+", after), call
+                checkpoint("run", {"n": 3}, "c", store=store)
+                assert path.read_text().endswith("\n\nc\n")
 
 
 def test_edited_note_is_kept_and_reported(store: FileStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets as randomness
 from pathlib import Path
@@ -19,6 +20,8 @@ from caravanserai_core import (
     load,
     open_run,
 )
+from caravanserai_core.likely import suspects
+from caravanserai_core.shapes import SHAPES
 from integration_tests.secrets.planted import Held, hits
 
 TOKEN = "ghp_" + "0aZ9" * 9
@@ -27,6 +30,21 @@ TOKEN = "ghp_" + "0aZ9" * 9
 @pytest.fixture(autouse=True)
 def _no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(likely, "_policy", likely._Policy())
+
+
+@pytest.mark.parametrize("begin", [begin for _, begins, _ in SHAPES for begin in begins])
+def test_each_form_is_noticed_wherever_it_stands(begin: str) -> None:
+    """A quick look comes before the forms; it must not miss one."""
+    rest = {
+        "xox": "b-" + "aB" * 20,
+        "-----BEGIN": " PRIVATE KEY-----" + "aB" * 60 + "-----END PRIVATE KEY-----",
+        "SG.": "a" * 22 + "." + "b" * 43,
+        "AKIA": "Z" * 16,
+        "ASIA": "Z" * 16,
+    }.get(begin, "aB" * 60)
+    secret = ("s" if begin.startswith("k_") else "") + begin + rest
+    for text in (secret, f"_-_{secret}", f"task-1 {secret} and-more_of it", f"{begin} {secret}"):
+        assert suspects(json.dumps({"it": text}).encode(), "refuse"), text
 
 
 def test_a_warning_for_each_place_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from caravanserai_core.stores._seam import Files
 
 CALLS = (
     *("open", "close", "read", "write", "truncate", "sync_data", "sync_dir", "lock", "unlock"),
-    *("fstat", "stat", "lstat", "listdir", "mkdir", "rename", "symlink", "readlink", "unlink"),
+    *("fstat", "stat", "lstat", "listdir", "mkdir", "rename", "unlink"),
     *("rmdir", "own", "owner"),
 )
 """Every call of the seam."""

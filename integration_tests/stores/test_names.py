@@ -238,6 +238,27 @@ def test_a_link_planted_in_a_living_run_leads_nowhere(tmp_path: Path, name: str)
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("plant", ["hard link", "pipe", "folder"])
+def test_what_is_planted_as_live_note_is_not_written_to(tmp_path: Path, plant: str) -> None:
+    """It is the one file that is written over in its place, and only where it has one name."""
+    root, victim = tmp_path / "runs", tmp_path / "victim"
+    victim.write_text("precious")
+    store = FileStore(root, timeout=0.5)
+    checkpoint(RUN, {"n": 1}, "one", store=store)
+    latest = root / RUN / "latest.md"
+    latest.unlink()
+    {"hard link": lambda: os.link(victim, latest), "pipe": lambda: os.mkfifo(latest)}.get(
+        plant, latest.mkdir
+    )()
+
+    checkpoint(RUN, {"n": 2}, "two", store=store)
+    assert victim.read_text() == "precious"
+    if plant == "folder":
+        return  # said in the log; the waypoint and its note are there
+    assert latest.read_text() == (root / RUN / "waypoint-2.md").read_text()
+    assert latest.stat().st_nlink == 1
+
+
 def test_a_temporary_name_cannot_be_guessed(tmp_path: Path) -> None:
     """Each is another one, of 32 random bits or more, and made only where nothing has that name."""
     made: list[set[str]] = []
@@ -251,7 +272,7 @@ def test_a_temporary_name_cannot_be_guessed(tmp_path: Path) -> None:
                 run.entry("e", 1, say="called")
             run.compact(lambda record: record.waypoint > 1)
         assert clean(RUN, store=store)
-        targets = {"open": 0, "symlink": 1, "rename": 1}
+        targets = {"open": 0, "rename": 1}
         names: set[str] = set()
         for name, args, _ in seam.log:
             at = args[targets[name]] if name in targets else ""
