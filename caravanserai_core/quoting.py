@@ -48,7 +48,9 @@ def visible(text: str) -> str:
 
     Line feeds and tabs stay; a lone surrogate becomes U+FFFD.
     """
-    return _UNSAFE.sub(_escape, text) if not text.isascii() or _UNSAFE.search(text) else text
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(_escape, text)
 
 
 def one_line(text: str, limit: int = 200) -> str:
@@ -185,6 +187,8 @@ def error_text(error: BaseException) -> str:
 def code(text: str) -> str:
     """Return `text` as a code span whose backticks it cannot close (CommonMark 6.1)."""
     text = visible(text).replace("\n", " ")
+    if "`" not in text and text.strip():
+        return f"`{text}`"
     fence = "`" * (1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
     return f"{fence}{pad}{text}{pad}{fence}"

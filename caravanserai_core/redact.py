@@ -10,12 +10,15 @@ net with large holes: about six of ten unknown forms are found, and nothing in f
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from caravanserai_core import secrets
-from caravanserai_core.shapes import PATTERNS
+from caravanserai_core.shapes import PATTERNS, may_be_in
 
-__all__ = ["PROSE", "beginning", "redact", "redact_fields"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["PROSE", "beginning", "is_clean", "redact", "redact_fields"]
 
 _MORE: Final = 4096
 """Characters behind the end of a beginning that are looked at too."""
@@ -47,12 +50,24 @@ def redact(text: str) -> str:
             text = text.replace(form.text, f"[secret {form.secret.source}]")
         for encoded, secret in found.encoded:
             text = text.replace(encoded, f"[secret {secret.source}]")
+    if not may_be_in(text):
+        return text
     for kind, begins, pattern in PATTERNS:
         for begin in begins:
             if begin in text:
                 text = pattern.sub(f"[possible secret: {kind}]", text)
                 break
     return text
+
+
+def is_clean(texts: Iterable[str]) -> bool:
+    """Say whether none of some texts can hold a secret, by one look at all; else each is redacted.
+
+    A secret that is in one of them is in the whole, whatever it is joined with.
+    """
+    whole = "\n".join(texts)
+    found = secrets.current()
+    return not may_be_in(whole) and (not found.secrets or found.in_text(whole) is None)
 
 
 def beginning(text: str, size: int) -> str:

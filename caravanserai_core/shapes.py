@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, AnyStr, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SHAPES: Final = (
     ("github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{36,251}"),
@@ -39,6 +39,41 @@ PATTERNS: Final = [
     (kind, begins, re.compile(_BORDER + pattern)) for kind, begins, pattern in SHAPES
 ]
 """By kind: what one begins with, and its form where it stands by itself in a text."""
+
+
+def _quick(of: Callable[[str], AnyStr]) -> Callable[[AnyStr], bool]:
+    """Make a look for all beginnings at once, in a fifth of the time of one for each.
+
+    Most have a byte that is rare in prose. That is looked for, and then what stands around it.
+    """
+    begins = {begin for _, begins, _ in SHAPES for begin in begins}
+    around: list[tuple[AnyStr, re.Pattern[AnyStr]]] = []
+    for rare in "_-":
+        parts = [begin.partition(rare) for begin in sorted(begins) if rare in begin]
+        begins = {begin for begin in begins if rare not in begin}
+        forms = (f"(?<={re.escape(a + rare)}){re.escape(b)}" for a, _, b in parts)
+        around.append((of(rare), re.compile(of(f"{rare}(?:{'|'.join(forms)})"))))
+    (first, by_first), (second, by_second) = around
+    others = tuple(map(of, sorted(begins)))
+
+    def quick(text: AnyStr) -> bool:
+        if first in text and by_first.search(text) is not None:
+            return True
+        if second in text and by_second.search(text) is not None:
+            return True
+        for begin in others:  # noqa: SIM110 - a generator costs more than all the rest
+            if begin in text:
+                return True
+        return False
+
+    return quick
+
+
+may_be_in: Final = _quick(str)
+"""Say whether anything in a text begins like a secret."""
+
+may_be_in_bytes: Final = _quick(str.encode)
+"""The same of bytes."""
 
 
 def shapes(text: str) -> Iterator[tuple[int, str]]:

@@ -99,11 +99,13 @@ def value_text(value: object) -> str:
     """Show a value in a sentence: short ones as they are, others by their kind and size."""
     if isinstance(value, str):
         return quote(value)
+    if isinstance(value, (int, float)) or value is None:
+        return _plain(value)
     if isinstance(value, (list, tuple)) and len(value) > 6:
         return f"{len(value)} items"
     text = _plain(value)
     if len(text) <= _SHORT:
-        return text if isinstance(value, (int, float, type(None))) else code(text)
+        return code(text)
     if isinstance(value, Mapping):
         return f"{len(value)} fields"
     return f"{type(value).__name__} of {len(text)} characters" if text else type(value).__name__

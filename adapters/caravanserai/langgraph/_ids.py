@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from caravanserai_core.errors import UsageError
@@ -72,8 +73,8 @@ def target_of(config: Any) -> Target:
         UsageError: it names no thread, or one of a type that is not kept apart from others.
         InvalidRunId: the thread's id cannot name a run.
     """
-    configurable = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(configurable, Mapping) or "thread_id" not in configurable:
+    configurable = config.get("configurable") if _is_mapping(config) else None
+    if not _is_mapping(configurable) or "thread_id" not in configurable:
         raise UsageError('a thread is named by config={"configurable": {"thread_id": "…"}}')
     thread_id = configurable["thread_id"]
     ns = configurable.get("checkpoint_ns", "")
@@ -81,8 +82,21 @@ def target_of(config: Any) -> Target:
         raise UsageError("a checkpoint_ns is a string")
     _check_text(ns)
     checkpoint_id = checkpoint_id_of(config)
+    run_id, thread = _named(thread_id) if type(thread_id) is str else _names(thread_id)
+    return Target(thread, run_id, ns, checkpoint_id)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)
+
+
+def _names(thread_id: object) -> tuple[str, str | int]:
+    """Return the run of a thread, and the thread's id as it is given back."""
     run_id = run_of(thread_id)
-    return Target(thread_of(run_id), run_id, ns, checkpoint_id)
+    return run_id, thread_of(run_id)
+
+
+_named = lru_cache(maxsize=1024)(_names)
 
 
 def checkpoint_id_of(config: Any) -> str | None:

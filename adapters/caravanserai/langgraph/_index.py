@@ -6,7 +6,7 @@ Made from the heads of the records alone, and read on from where it ended. No st
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from caravanserai_core import codec, survey
 from caravanserai_core.errors import JournalDamaged
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 WRITES = "writes"
 """Name of the entries that hold pending writes."""
+
+_SOURCES: Final = ("input", "loop", "update", "fork")
+"""Where a checkpoint comes from: langgraph.checkpoint.base.CheckpointMetadata (4.3)."""
+
+_LARGE: Final = 1 << 53
 
 INPUT = "input"
 """Name of the entry that holds what a job was given."""
@@ -48,18 +53,36 @@ def head_of(
     checkpoint: Mapping[str, Any], parent: str | None, metadata: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what stands in the head of a checkpoint's record: it is found without its state."""
-    encoded = codec.encode(metadata)
+    tagged, kept = False, _plain(metadata)
+    if kept is None:
+        encoded = codec.encode(metadata)
+        tagged, kept = encoded.tagged, codec.parse(encoded.data)  # type: ignore[assignment]
     head = {
         "checkpoint": checkpoint["id"],
         "v": checkpoint["v"],
         "ts": checkpoint["ts"],
-        "metadata": codec.parse(encoded.data),
+        "metadata": kept,
     }
     if parent is not None:
         head["parent"] = parent
-    if encoded.tagged:
+    if tagged:
         head["tagged"] = True
     return head
+
+
+def _plain(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Copy metadata that holds only what LangGraph itself puts there at most steps; else None."""
+    copied: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if key == "source" and value in _SOURCES:
+            copied[key] = str(value)
+        elif key == "step" and type(value) is int and abs(value) < _LARGE:
+            copied[key] = value
+        elif key == "parents" and type(value) is dict and not value:
+            copied[key] = {}
+        else:
+            return None
+    return copied
 
 
 def stored(record: Record) -> Stored | None:

@@ -17,11 +17,16 @@ class _Said(NamedTuple):
     content: object
 
 
+_ATOMS: Final = frozenset({str, int, float, bool, dict, type(None)})
+"""What is no message, and told from one in no time."""
+
 _ROLES: Final = {"user": "human", "assistant": "ai"}
 
 
 def messages_in(value: object) -> list[Any]:
     """Return the messages of LangChain that a value is or lists; empty if it holds others."""
+    if type(value) in _ATOMS:
+        return []
     found = value if isinstance(value, list) else [value]
     if found and all(hasattr(item, "content") and hasattr(item, "type") for item in found):
         return found
