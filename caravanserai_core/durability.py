@@ -100,6 +100,8 @@ class Durability:
         Raises:
             StoreFailed: a failed sync may have taken it.
         """
+        if self.seq >= seq and not self._is_lost(seq):
+            return True
         with self._changed:
             self._changed.wait_for(lambda: self.seq >= seq or self._is_lost(seq), seconds)
             self.check(seq)

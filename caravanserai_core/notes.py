@@ -144,7 +144,7 @@ class Note:
             tree["goal"] = self.goal
         if len(tree) == 1:
             return _storable(self.summary)
-        return tree if all(map(str.isascii, self._texts())) else _storable_tree(tree)
+        return tree if _is_storable("".join(self._texts())) else _storable_tree(tree)
 
     @classmethod
     def from_json(cls, tree: Any) -> Note:
@@ -243,17 +243,25 @@ def _listed(value: Any, name: str) -> tuple[Any, ...]:
 
 def _storable(text: str) -> str:
     """Replace lone surrogates, which no UTF-8 file can hold; a note is prose, not data."""
-    return (
-        text
-        if text.isascii()
-        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+    if _is_storable(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _is_storable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _storable_tree(tree: Any) -> Any:
     kind = type(tree)
     if kind is str:
-        return tree if tree.isascii() else _storable(tree)
+        return _storable(tree)
     if kind is dict:
         return {key: _storable_tree(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):

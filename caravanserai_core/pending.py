@@ -128,10 +128,12 @@ class Pending(NamedTuple):
 
     def told(self) -> Pending:
         """Return it as it is behind a waypoint whose note told it."""
-        return self._replace(repeated=())
+        return self._replace(repeated=()) if self.repeated else self
 
     def at_waypoint(self) -> Pending:
         """Return it as the note of a waypoint written now tells it."""
+        if not self.effects:
+            return self
         return self._replace(effects=tuple(e._replace(early=True) for e in self.effects))
 
     def _after_effect(self, head: Head) -> Pending:

@@ -53,7 +53,8 @@ def later(journal: Journal) -> None:
                 _thread.start()
             except RuntimeError:  # the interpreter is ending: `_drain_all` comes
                 _thread = None
-    _woken.set()
+    if not _woken.is_set():  # cleared only under the lock, and only where none waits
+        _woken.set()
 
 
 def drain(journal: Journal) -> None:

@@ -35,6 +35,8 @@ if sys.platform != "win32":
     except (ImportError, AttributeError):  # another Python than CPython
         _mask = signal.pthread_sigmask
 
+_main = threading.main_thread().ident
+
 _before: set[int] | None = None
 """What was blocked before the main thread began to hold; None while it does not."""
 
@@ -42,11 +44,7 @@ _before: set[int] | None = None
 def hold() -> bool:
     """Hold signals back from the main thread; returns whether this call began it."""
     global _before
-    if (
-        sys.platform == "win32"
-        or _before is not None
-        or threading.get_ident() != threading.main_thread().ident
-    ):
+    if sys.platform == "win32" or _before is not None or threading.get_ident() != _main:
         return False
     _before = set(_mask(signal.SIG_BLOCK, _HELD))
     return True
@@ -62,7 +60,7 @@ def let() -> None:
 
 def sleep(seconds: float) -> None:
     """Wait, and let signals come meanwhile: nothing is half done here."""
-    held = _before is not None and threading.get_ident() == threading.main_thread().ident
+    held = _before is not None and threading.get_ident() == _main
     if held:
         let()
     try:
@@ -73,8 +71,9 @@ def sleep(seconds: float) -> None:
 
 
 def _after_fork() -> None:
-    global _before
-    _before = None  # a forked thread brings its own mask, and is the main one from now on
+    global _before, _main
+    # A forked thread brings its own mask, and is the main one from now on.
+    _before, _main = None, threading.get_ident()
 
 
 if hasattr(os, "register_at_fork"):

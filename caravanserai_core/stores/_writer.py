@@ -382,10 +382,12 @@ def lay_out(sealed: Sealed, segment: int, offset: int) -> tuple[bytes, list[Plac
     for text, loc in sealed.lines:
         place = Place(segment, offset)
         near = place if loc is SELF else loc
-        if isinstance(near, Within):
+        if type(near) is Within:
             near = places[near.line]
-        hint = b',"loc":%d' % near.offset if near is not None and near.segment == segment else b""
-        line = b"%b%b}\n" % (text, hint)
+        if near is None or near.segment != segment:
+            line = text + b"}\n"
+        else:
+            line = b'%b,"loc":%d}\n' % (text, near.offset)
         parts.append(line)
         places.append(place)
         offset += len(line)

@@ -163,12 +163,10 @@ def metadata_of(
     configurable = config.get("configurable") or {}
     for found, own in ((config.get("metadata") or {}, True), (configurable, False)):
         for key, value in found.items():
-            if key in kept or key in _EXCLUDED or key.startswith("__"):
-                continue
             # LangChain copies `configurable` into the metadata of a config.
-            given = own and key not in configurable
-            if (given or key in KEPT_KEYS or key in more) and isinstance(
-                value, (str, int, float, bool)
-            ):
-                kept[key] = value
+            if (own and key not in configurable) or key in KEPT_KEYS or key in more:
+                if key in kept or key in _EXCLUDED or key.startswith("__"):
+                    continue
+                if isinstance(value, (str, int, float, bool)):
+                    kept[key] = value
     return kept

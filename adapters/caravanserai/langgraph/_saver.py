@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _MOST_THREADS: Final = 256
 """Threads whose index is kept; those not used for longest are read again when they are needed."""
 
-_FOLLOWER: Final = 0.001
+_FOLLOWER: Final = 0.005
 """Seconds that writes wait for the checkpoint they lead to, which takes them along."""
 
 _LINGER: Final = 0.25
@@ -310,8 +310,11 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             answer.settle()
         invocation = self._invocations.of(checkpoint, metadata)
         queued = self._queue(target, thread, config, checkpoint, metadata, invocation)
-        with self._told(target, thread, checkpoint, invocation):
+        try:
             queued.result()
+        except BaseException as error:
+            self._lost(target, thread, checkpoint, invocation, error)
+            raise
         self._invocations.written(checkpoint["channel_versions"])
         if _is_read(thread, checkpoint, metadata):
             thread.run.write_notes()
@@ -334,8 +337,10 @@ class WaypointSaver(BaseCheckpointSaver[str]):
 
         def finish() -> None:
             try:
-                with self._told(target, thread, checkpoint, invocation):
-                    queued.result()
+                queued.result()
+            except BaseException as error:
+                self._lost(target, thread, checkpoint, invocation, error)
+                raise
             finally:
                 if invocation is not None:
                     invocation.arrived()
@@ -354,7 +359,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             or metadata.get("source") == "update"
         ):
             await work
-        # Else an error is kept by `_told`, and raised by the next call of this invocation.
+        # Else an error is kept by `_lost`, and raised by the next call of this invocation.
         return target.config(checkpoint["id"])  # type: ignore[return-value]
 
     def _queue(
@@ -366,32 +371,28 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         invocation: Invocation | None,
     ) -> Queued:
-        with self._told(target, thread, checkpoint, invocation, queued=False):
+        try:
             if invocation is not None:
                 invocation.check()
             kept = metadata_of(config, metadata, self._metadata_keys)
             # The versions behind an answer do not tell what they belong to (langgraph 1.2.24).
             call = (invocation, _answer_of(config, self._invocations.opened()))
             return thread.put(target.ns, target.checkpoint_id, checkpoint, kept, call, self.schema)
+        except BaseException as error:
+            self._invocations.failed(checkpoint["channel_versions"], invocation, error)
+            raise
 
-    @contextmanager
-    def _told(
+    def _lost(
         self,
         target: Target,
         thread: Thread,
         checkpoint: Checkpoint,
         invocation: Invocation | None,
-        *,
-        queued: bool = True,
-    ) -> Iterator[None]:
-        """Keep the error of a `put`: LangGraph swallows it where a subgraph then pauses."""
-        try:
-            yield
-        except BaseException as error:
-            if queued:
-                thread.lost(target.ns)
-            self._invocations.failed(checkpoint["channel_versions"], invocation, error)
-            raise
+        error: BaseException,
+    ) -> None:
+        """Keep the error of a queued `put`: LangGraph swallows it where a subgraph then pauses."""
+        thread.lost(target.ns)
+        self._invocations.failed(checkpoint["channel_versions"], invocation, error)
 
     # ------------------------------------------------------------------ pending writes
 
