@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import lru_cache
 
 from caravanserai_core.redact import beginning
 
@@ -192,6 +193,12 @@ def code(text: str) -> str:
     fence = "`" * (1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+@lru_cache(maxsize=1024)
+def code_name(name: str) -> str:
+    """Return a name as `code` does: of a node, a channel, a tool. They come again and again."""
+    return code(name)
 
 
 def fenced(text: str, limit: int = 4000) -> str:

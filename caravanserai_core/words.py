@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from caravanserai_core.quoting import code, one_line, quoted
+from caravanserai_core.quoting import code, code_name, one_line, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,4 +141,6 @@ def counted(names: Iterable[str]) -> str:
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-    return listed([code(n) if c == 1 else f"{code(n)} ({c} times)" for n, c in counts.items()])
+    return listed(
+        [code_name(n) if c == 1 else f"{code_name(n)} ({c} times)" for n, c in counts.items()]
+    )

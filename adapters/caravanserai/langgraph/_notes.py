@@ -27,7 +27,7 @@ from caravanserai.langgraph._words import (
 )
 from caravanserai_core.errors import WaitingForPerson
 from caravanserai_core.notes import Note
-from caravanserai_core.quoting import code, quoted
+from caravanserai_core.quoting import code, code_name, quoted
 from caravanserai_core.words import call_text, counted, listed, quote, sentence, shortened
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _task_line(node: str, writes: list[Write]) -> str:
         return _BEGAN
     if all(write.channel in ("__interrupt__", "__resume__") for write in writes):
         return ""
-    who = f"Node {code(node)}" if node else _called(writes[0].path)
+    who = f"Node {code_name(node)}" if node else _called(writes[0].path)
     told: list[str] = []
     values: list[str] = []
     for write in writes:
@@ -237,7 +237,7 @@ def _task_line(node: str, writes: list[Write]) -> str:
             told.append(listed([message_text(message) for message in messages]))
         else:
             value = write.value.value if _is_overwrite(write.value) else write.value
-            values.append(f"{code(write.channel)} = {value_text(value)}")
+            values.append(f"{code_name(write.channel)} = {value_text(value)}")
     if values:
         told.append(f"wrote {listed(values)}")
     ends = ("__return__", "__end__")
@@ -412,7 +412,7 @@ class Stop(NamedTuple):
 
     def note(self, summary: str, next_: Iterable[str], own: Iterable[str]) -> Note:
         """Build the note; `own` are the nodes that the summary is about."""
-        about = [f"Node {code(node)} " for node in own]
+        about = [f"Node {code_name(node)} " for node in own]
         others = [line for line in self.lines if not line.startswith(tuple(about))]
         return Note(
             summary,
@@ -476,7 +476,7 @@ def error_note(stop: Stop) -> Note:
     """Tell that a node raised, and how to go on."""
     failed = [write for write in stop.writes if write.channel == "__error__"][-1:]
     node = node_of(failed[0].path, stop.tasks) if failed else ""
-    who = f"Node {code(node)}" if node else "A task"
+    who = f"Node {code_name(node)}" if node else "A task"
     if failed and isinstance(failed[0].value, WaitingForPerson):
         return stop.note(
             f"{inside(stop.ns, who)} stopped and waits for a person. No process has to stay alive.",
