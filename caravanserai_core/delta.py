@@ -21,7 +21,9 @@ from caravanserai_core import secrets
 from caravanserai_core.patching import Op, token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from caravanserai_core.codec import Dumps
 
 Shadow: TypeAlias = "bytes | dict[str, Shadow]"
 
@@ -69,7 +71,7 @@ def _tight(data: bytes) -> bytes:
 
 def shadow(
     part: object,
-    dumps: Callable[[object], bytes],
+    dumps: Dumps,
     expand: Callable[[object], object],
     like: Shadow | None = None,
     depth: int = DEPTH,
@@ -92,7 +94,10 @@ def shadow(
                 key: shadow(value, dumps, expand, likes.get(key, b""), depth - 1)
                 for key, value in tree.items()
             }
-    return _tight(dumps(part))
+    if not isinstance(like, bytes):
+        return _tight(dumps(part))
+    data = dumps(part, like)
+    return data if data is like else _tight(data)
 
 
 def joined(node: Shadow) -> bytes:
@@ -111,13 +116,18 @@ def size(node: Shadow) -> int:
     return 2 + sum(len(key) + 4 + size(value) for key, value in node.items())
 
 
-def leaves(node: Shadow) -> Iterator[bytes]:
-    """Go through the encoded parts that a shadow is made of."""
+def long_leaves(node: Shadow, least: int) -> list[bytes]:
+    """Return the encoded parts that a shadow is made of and that have so many bytes."""
     if isinstance(node, bytes):
-        yield node
-        return
+        return [node] if len(node) >= least else []
+    found: list[bytes] = []
     for value in node.values():
-        yield from leaves(value)
+        if isinstance(value, bytes):
+            if len(value) >= least:
+                found.append(value)
+        else:
+            found += long_leaves(value, least)
+    return found
 
 
 def opened(data: bytes) -> Shadow:

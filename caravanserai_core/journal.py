@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core import codec, compaction, delta, reading, retention, secrets
+from caravanserai_core import codec, compaction, delta, likely, reading, retention, secrets
 from caravanserai_core.appending import Appending, Moved
 from caravanserai_core.derive import derive
 from caravanserai_core.errors import CaravanseraiError, StaleWriter, UsageError
@@ -54,14 +54,14 @@ class Journal(Appending):
         like = head.shadow if head is not None else None
         before = head.texts if head is not None else {}
         texts: Texts = {}
-        version = secrets.current().version
-        searched: list[bytes] = []
-        if head is None or head.searched != version:
+        version, looked = secrets.current().version, likely.policy()
+        searched: list[bytes] | None = None
+        if head is None or head.searched != version or head.looked != looked:
             before = {}
         elif like is not None:
-            searched = list(delta.leaves(like))
+            searched = delta.long_leaves(like, codec.LONG)
 
-        def build(tree: object, dumps: Callable[[object], bytes]) -> delta.Shadow:
+        def build(tree: object, dumps: codec.Dumps) -> delta.Shadow:
             once = remembering(dumps, before, texts)
             if like is None or (isinstance(like, bytes) and len(like) <= SMALL):
                 data = once(tree)
@@ -71,7 +71,7 @@ class Journal(Appending):
 
         node, tagged, shared = codec.pieces(state, build, searched)
         prepared = Prepared(node, tagged=tagged, shared=shared)
-        prepared.searched = version
+        prepared.searched, prepared.looked = version, looked
         prepared.texts = texts
         return prepared
 
@@ -241,7 +241,8 @@ class Journal(Appending):
         written = Lane.written(head, patch, number, at, (kept, prepared.size))
         written.tagged, written.shared = prepared.tagged, prepared.shared
         written.texts, written.schema = prepared.texts, schema
-        written.time, written.searched = stamp, prepared.searched
+        written.time = stamp
+        written.searched, written.looked = prepared.searched, prepared.looked
         self._newest, self._lanes[lane] = number, written
         self._remarks.pop(lane, None)
         self.given.get(lane, set()).difference_update(used)

@@ -18,8 +18,6 @@ import orjson
 from caravanserai_core import codec, delta, patching, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from caravanserai_core.records import Record
     from caravanserai_core.stores.base import Store
 
@@ -46,9 +44,7 @@ _LONG: Final = 4 * 1024
 """Characters; encoding a shorter text again costs less than looking for it."""
 
 
-def remembering(
-    dumps: Callable[[object], bytes], before: Texts, now: Texts
-) -> Callable[[object], bytes]:
+def remembering(dumps: codec.Dumps, before: Texts, now: Texts) -> codec.Dumps:
     """Return `dumps` for parts of a state that does not encode a long text twice.
 
     A document that stays is the same object in each state, and a str never changes.
@@ -60,11 +56,11 @@ def remembering(
     """
     now.clear()
 
-    def encode(part: object) -> bytes:
+    def encode(part: object, like: bytes = b"", /) -> bytes:
         if type(part) is not str or len(part) < _LONG:
-            return dumps(part)
+            return dumps(part, like)
         found = before.get(id(part))
-        data = found[1] if found is not None and found[0] is part else dumps(part)
+        data = found[1] if found is not None and found[0] is part else dumps(part, like)
         now[id(part)] = (part, data)
         return data
 
@@ -120,9 +116,10 @@ class Prepared:
         texts: its long texts.
         size: its JSON bytes, to within punctuation.
         searched: version of the secrets that it was searched for; None: it was not.
+        looked: what was to be done about likely secrets then; see `likely.policy`.
     """
 
-    __slots__ = ("node", "searched", "shared", "size", "tagged", "texts")
+    __slots__ = ("looked", "node", "searched", "shared", "size", "tagged", "texts")
 
     def __init__(self, node: delta.Shadow, *, tagged: bool, shared: tuple[str, ...] = ()) -> None:
         self.node = node
@@ -131,6 +128,7 @@ class Prepared:
         self.size = delta.size(node)
         self.texts: Texts = {}
         self.searched: int | None = None
+        self.looked: object = None
 
     def part(self, *keys: str) -> bytes | None:
         """Return the JSON of a member, where the state is kept by its members down to there."""
@@ -153,6 +151,7 @@ class Lane:
         schema: the schema of its state, likewise.
         shared: paths of the lists that references in its state mean, likewise.
         searched: version of the secrets that this state was searched for; None: it was not.
+        looked: what was to be done about likely secrets then; see `likely.policy`.
     """
 
     __slots__ = (
@@ -163,6 +162,7 @@ class Lane:
         "_since",
         "_steps",
         "_weight",
+        "looked",
         "number",
         "place",
         "schema",
@@ -188,6 +188,7 @@ class Lane:
         self.schema = 1
         self.shared: tuple[str, ...] = ()
         self.searched: int | None = None
+        self.looked: object = None
         self._full: Full | None = None
         self._chain = 0
         self._weight = 0

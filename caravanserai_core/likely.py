@@ -44,6 +44,7 @@ class _Policy:
 
     def __init__(self) -> None:
         self.action: str | None = None
+        self.version = 0
         self.allow: tuple[str, ...] = ()
         self.texts: set[int] = set()
         self.places: set[tuple[str, str]] = set()
@@ -78,6 +79,7 @@ def likely_secrets(
             f"{', '.join(sorted(kinds))}"
         )
     _policy.action, _policy.allow = action, allowed
+    _policy.version += 1
     _policy.texts.clear()
 
 
@@ -91,6 +93,15 @@ def action() -> str:
     if wanted not in _ACTIONS:
         raise UsageError(f"{_VARIABLE} is one of {', '.join(_ACTIONS)}, not {wanted!r}")
     return wanted
+
+
+def policy() -> tuple[int, str]:
+    """Return what tells one decision of the program from the next; `action` is the second.
+
+    Raises:
+        UsageError: as `action`.
+    """
+    return _policy.version, action()
 
 
 def suspects(data: bytes, wanted: str) -> bool:

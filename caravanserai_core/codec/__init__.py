@@ -25,7 +25,7 @@ from caravanserai_core.codec._decode import decode_tree, parse
 from caravanserai_core.codec._fault import Fault
 from caravanserai_core.codec._memo import Decoder
 from caravanserai_core.codec._plain import Plain
-from caravanserai_core.codec._secret import displayed
+from caravanserai_core.codec._secret import LONG, Dumps, displayed
 from caravanserai_core.codec._share import Shared, at, unshare
 from caravanserai_core.codec._types import register_codec, register_model, register_type
 from caravanserai_core.codec._unfit import Unfit
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = [
+    "LONG",
     "Decoder",
+    "Dumps",
     "Encoded",
     "Shared",
     "Unfit",
@@ -140,8 +142,8 @@ def decode(
 
 def pieces(
     value: object,
-    build: Callable[[object, Callable[[object], bytes]], T],
-    searched: Iterable[bytes] = (),
+    build: Callable[[object, Dumps], T],
+    searched: Iterable[bytes] | None = None,
 ) -> tuple[T, bool, tuple[str, ...]]:
     """Encode a value container by container.
 
@@ -161,7 +163,9 @@ def pieces(
             bytes of a list, and of a dict whose keys are all exact str, are those of its parts,
             joined in the way of JSON; any other part must be encoded as a whole. So must a dict
             with a key that is `secret_key`.
-        searched: parts that were encoded earlier, when the same secrets were declared.
+        searched: the parts of `LONG` bytes or more of what was encoded earlier, when the same
+            secrets were declared; None: nothing was. If it is given, whatever `build` gives as
+            `like` must be of that too.
 
     Returns:
         What `build` has returned, whether the JSON holds tags, and the paths of the lists that
@@ -175,7 +179,7 @@ def pieces(
 
 def _encode(
     value: object,
-    build: Callable[[object, Callable[[object], bytes]], T],
+    build: Callable[[object, Dumps], T],
     guard: _secret.Guard,
     *,
     whole: bool,
@@ -190,7 +194,7 @@ def _encode(
 
 def _built(
     value: object,
-    build: Callable[[object, Callable[[object], bytes]], T],
+    build: Callable[[object, Dumps], T],
     guard: _secret.Guard,
     *,
     whole: bool,
@@ -222,7 +226,7 @@ def _built(
 
 def _explicitly(
     value: object,
-    build: Callable[[object, Callable[[object], bytes]], T],
+    build: Callable[[object, Dumps], T],
     plain: Plain,
     guard: _secret.Guard,
     whole: bool,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 __all__ = ["DEEPEST", "rows_trapped", "trap_among", "trapped"]
@@ -24,8 +24,6 @@ DEEPEST = 200
 """Levels of JSON that a value may have; orjson writes 254, and a record adds its own."""
 
 _ATOMS = frozenset({str, int, bool, type(None)})
-_FLOATS = frozenset({float})
-_DICTS = frozenset({dict})
 # Below this many elements the shortcuts for lists of one type cost more than they save.
 _FEW = 12
 
@@ -52,12 +50,14 @@ def trap_among(values: Any, depth: int) -> bool:
     """
     if len(values) > _FEW:
         kinds = set(map(type, values))
-        if kinds <= _ATOMS:
-            return False
-        if kinds == _FLOATS:
-            return _floats(values)
-        if kinds == _DICTS:
-            return rows_trapped(values, depth)
+        others = kinds - _ATOMS
+        if not others <= _CHECKS.keys():
+            return True
+        for kind in others:
+            alike = values if len(kinds) == 1 else [item for item in values if type(item) is kind]
+            if _CHECKS[kind](alike, depth):
+                return True
+        return False
     for item in values:
         kind = type(item)
         if kind is str or kind is int or item is None or kind is bool:
@@ -81,7 +81,7 @@ def trap_among(values: Any, depth: int) -> bool:
     return False
 
 
-def _floats(values: Iterable[float]) -> bool:
+def _floats(values: Iterable[float], _depth: int) -> bool:
     """Whether a nan or an infinity is among floats: one sum is cheaper than looking at each."""
     try:
         total = sum(values)
@@ -91,6 +91,14 @@ def _floats(values: Iterable[float]) -> bool:
         # Either a trap, or large finite numbers whose sum is not finite.
         return any(type(item) is not float or item - item for item in values)
     return False
+
+
+def _lists(values: Iterable[list[Any]], depth: int) -> bool:
+    """Whether a trap is among many lists, most of which are short: one pass over all items."""
+    if not depth:
+        return True
+    items = [item for part in values for item in part]
+    return bool(items) and trap_among(items, depth - 1)
 
 
 def rows_trapped(values: Iterable[dict[str, Any]], depth: int) -> bool:
@@ -114,3 +122,7 @@ def rows_trapped(values: Iterable[dict[str, Any]], depth: int) -> bool:
     except TypeError:  # another thread has put something else there
         return True
     return bool(rest) and trap_among(rest, depth - 1)
+
+
+_CHECKS: dict[type, Callable[[Any, int], bool]] = {float: _floats, list: _lists, dict: rows_trapped}
+"""How many elements of one type are looked at together."""

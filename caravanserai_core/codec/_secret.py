@@ -11,7 +11,7 @@ of a value, is refused with its path.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
@@ -39,7 +39,7 @@ __all__ = ["READERS", "Guard", "Refused", "displayed", "locate", "tell", "wrappe
 SECRET = "$secret"
 TEXT = "$text"
 
-_LONG: Final = 4 * 1024
+LONG: Final = 4 * 1024
 """Bytes; shorter parts are searched whole."""
 
 _CHUNK: Final = 1 << 15
@@ -47,6 +47,19 @@ _CHUNK: Final = 1 << 15
 
 _BEGINNING: Final = 40
 """Bytes by which a part is recognised that is much like one of the last state."""
+
+
+class Dumps(Protocol):
+    """Encodes a part of a state."""
+
+    def __call__(self, part: object, like: bytes = b"", /) -> bytes:
+        """Return the JSON of a part.
+
+        Args:
+            part: the part.
+            like: what it was encoded to earlier, if it was; that is returned if nothing changed.
+        """
+        ...
 
 
 class Refused(Exception):
@@ -62,12 +75,13 @@ class Guard:
         likely: what is to be done then.
     """
 
-    def __init__(self, searched: Iterable[bytes] = (), *, copied: bool = False) -> None:
+    def __init__(self, searched: Iterable[bytes] | None = None, *, copied: bool = False) -> None:
         """Prepare for one value.
 
         Args:
-            searched: encoded parts of an earlier value, in which these secrets were searched for:
-                what is the same in them is not searched again.
+            searched: the long encoded parts of an earlier value, in which these secrets were
+                searched for: what is the same in them, and whatever is just like a part of it,
+                is not searched again. None: there is no such value.
             copied: nothing is to be kept out.
         """
         self.rewrote = False
@@ -76,20 +90,24 @@ class Guard:
         # The longest part that was searched so far, and how far others were found in it.
         self._clean, self._at = b"", 0
         self._found = secrets.NOTHING if copied else secrets.current()
-        self._searched = {part[:_BEGINNING]: part for part in searched if len(part) > _LONG}
+        self._trusts = searched is not None
+        self._searched = {part[:_BEGINNING]: part for part in searched or ()}
 
-    def over(self, dumps: Callable[[object], bytes]) -> Callable[[object], bytes]:
+    def over(self, dumps: Callable[[object], bytes]) -> Dumps:
         """Return `dumps` with references in what it writes.
 
         Raises (what it returns does):
             Refused: a secret stands there in a form that cannot be kept.
         """
-        if not self._found.secrets and self.likely == "ignore":
-            return dumps
+        looks = bool(self._found.secrets) or self.likely != "ignore"
 
-        def guarded(part: object) -> bytes:
+        def guarded(part: object, like: bytes = b"", /) -> bytes:
             data = dumps(part)
-            if len(data) > _LONG and self._is_part(data):
+            if data == like and (self._trusts or not looks):
+                return like
+            if not looks:
+                return data
+            if len(data) >= LONG and self._is_part(data):
                 return data
             new = self._new(data)
             if not self._found.among(new):
@@ -122,7 +140,7 @@ class Guard:
 
     def _new(self, data: bytes) -> bytes:
         """Return the bytes of a part that are not those of the last state, and some around."""
-        before = self._searched.get(data[:_BEGINNING]) if len(data) > _LONG else None
+        before = self._searched.get(data[:_BEGINNING]) if len(data) >= LONG else None
         if before is None:
             return data
         if before == data:

@@ -136,7 +136,7 @@ def test_dict_that_changes_under_build_is_encoded_from_a_copy() -> None:
     state: dict[str, Any] = {"a": {"x": 1}, "b": {"y": 2}}
 
     def build(tree: Any, dumps: Callable[[object], bytes]) -> delta.Shadow:
-        def grow(part: object) -> bytes:
+        def grow(part: object, _like: bytes = b"", /) -> bytes:
             state[f"new{len(state)}"] = 1
             return dumps(part)
 
@@ -152,7 +152,7 @@ def test_object_that_appears_under_build_is_tagged() -> None:
     state: dict[str, Any] = {"a": 1, "b": {"y": 2}}
 
     def build(tree: Any, dumps: Callable[[object], bytes]) -> delta.Shadow:
-        def put(part: object) -> bytes:
+        def put(part: object, _like: bytes = b"", /) -> bytes:
             state["b"] = Point(1)
             return dumps(part)
 

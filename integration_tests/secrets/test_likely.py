@@ -88,6 +88,30 @@ def test_what_is_allowed_passes(allow: str) -> None:
         checkpoint("run", {"other": "xoxb-" + "123456789012-abcdefghijkl"})
 
 
+def test_what_stays_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large state only what is new is, unless the program wants something else since."""
+    looked: list[bytes] = []
+
+    def looking(data: bytes, wanted: str) -> bool:
+        looked.append(data)
+        return suspects(data, wanted)
+
+    state = {f"page {n}": "x" * 100 for n in range(300)} | {"old": "y" * 9000, "seen": TOKEN}
+    with open_run("run") as run:
+        run.checkpoint(state)
+        monkeypatch.setattr(likely, "suspects", looking)
+        for n in range(5):
+            state[f"page {n}"] = "z" * 100
+            run.checkpoint(state)
+        assert looked == [b'"%b"' % (b"z" * 100)] * 5
+        likely_secrets("refuse")
+        with pytest.raises(SecretFound, match=r"\$.seen"):
+            run.checkpoint(state)
+        likely_secrets("refuse", allow=["$.seen"])
+        run.checkpoint(state)
+    assert load("run") == state
+
+
 def test_ids_hashes_and_images_are_never_refused(thorough: bool) -> None:
     """What agents' states are full of has no such form, not even by chance."""
     likely_secrets("refuse")
