@@ -16,6 +16,7 @@ import hashlib
 import re
 import time
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -357,19 +358,26 @@ def _checked(
         raise Malformed(f"the head is not JSON: {error}") from None
     get = fields.get
     app = get("app")
+    try:
+        types = tuple(map(type, _required(fields)))
+    except KeyError:
+        types = ()
     if (
-        type(get("seq")) is not int
-        or type(get("kind")) is not str
-        or type(get("waypoint")) is not int
-        or type(get("prev")) is not str
+        types != _TYPES
         or type(get("lane", "")) is not str
-        or type(get("time")) is not str
         or (app is not None and not _is_append(app, fields["seq"]))
         or type(get("epoch", 1)) is not int
         or type(get("note", "")) not in (str, dict)
     ):
         raise Malformed("the head lacks a field or has one of the wrong type")
     return fields, sum_, int(loc) if loc else None
+
+
+_REQUIRED: Final = {"seq": int, "kind": str, "waypoint": int, "prev": str, "time": str}
+"""Fields that each head has, with their types."""
+
+_TYPES: Final = tuple(_REQUIRED.values())
+_required: Final = itemgetter(*_REQUIRED)
 
 
 def _is_append(app: object, seq: int) -> bool:
