@@ -87,8 +87,20 @@ def running(
     command: list[str], folder: Path, ready: Callable[[], bool], **environment: str
 ) -> Iterator[None]:
     """Run a server until the block ends."""
+    process = _started(command, folder, ready, **environment)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _started(
+    command: list[str], folder: Path, ready: Callable[[], bool], **environment: str
+) -> subprocess.Popen[bytes]:
+    """Start a server and wait until it is ready."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("wb") as log:
+    with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -97,17 +109,15 @@ def running(
             env={**os.environ, **environment},
             preexec_fn=_ends_with_its_parent if sys.platform == "linux" else None,
         )
-    try:
-        end = time.monotonic() + 60
-        while not ready():
-            if process.poll() is not None or time.monotonic() > end:
-                text = (folder / "log.txt").read_text(errors="replace")[-2000:]
-                pytest.fail(f"{command[0]} did not start:\n{text}")
-            time.sleep(0.1)
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    end = time.monotonic() + 60
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            process.wait()
+            text = (folder / "log.txt").read_text(errors="replace")[-2000:]
+            pytest.fail(f"{command[0]} did not start:\n{text}")
+        time.sleep(0.1)
+    return process
 
 
 def _ends_with_its_parent() -> None:
@@ -149,6 +159,31 @@ def makes_bucket(endpoint: str) -> Callable[[], bool]:
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[Server]:
     """Run SeaweedFS: a real object store, which makes a bucket with its first object."""
+    server, command = _seaweedfs(folder)
+    with running(command, folder, lambda: _serves(server)):
+        yield server
+
+
+@contextmanager
+def crashing_seaweedfs(folder: Path) -> Iterator[tuple[Server, Callable[[], None]]]:
+    """Run SeaweedFS; the second that this gives kills it, and starts it again on its data."""
+    server, command = _seaweedfs(folder)
+    running = [_started(command, folder, lambda: _serves(server))]
+
+    def crash() -> None:
+        running[0].kill()
+        running[0].wait()
+        running[0] = _started(command, folder, lambda: _serves(server))
+
+    try:
+        yield server, crash
+    finally:
+        running[0].kill()
+        running[0].wait()
+
+
+def _seaweedfs(folder: Path) -> tuple[Server, list[str]]:
+    """Prepare a folder; return the server that will be there, and what starts it."""
     weed = program("weed")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "s3.json"
@@ -165,10 +200,11 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
     command += ["-filer", f"-filer.port={filer}", f"-filer.port.grpc={grpc[2]}"]
     command += ["-s3", f"-s3.port={s3}", f"-s3.port.grpc={grpc[3]}", f"-s3.config={config}"]
     command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
-    endpoint = f"http://127.0.0.1:{s3}"
-    server = Server("s3", endpoint)
-    with running(command, folder, lambda: answers(endpoint)() and _takes_an_object(server)):
-        yield server
+    return Server("s3", f"http://127.0.0.1:{s3}"), command
+
+
+def _serves(server: Server) -> bool:
+    return answers(server.endpoint)() and _takes_an_object(server)
 
 
 def _takes_an_object(server: Server) -> bool:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 SCHEMES: Final = ("s3", "gs", "az")
 
 _BUCKET = re.compile(r"[A-Za-z0-9$](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_OPTIONS = ("keep", "lease", "endpoint", "region")
+_OPTIONS = ("keep", "lease", "timeout", "endpoint", "region")
+_NUMBERS = ("keep", "lease", "timeout")
 
 
 class Address(NamedTuple):
@@ -36,6 +37,7 @@ class Address(NamedTuple):
         prefix: what all keys begin with, without a slash at either end; "" for none.
         keep: how many of the newest waypoints of each run stay; None: all, or not said.
         lease: seconds without a sign of life after which a lease lapses; None: not said.
+        timeout: seconds for which a server that does not answer is waited for; None: not said.
         endpoint: URL of the server, where it is not the provider's own.
         region: the region, where the environment does not name it.
     """
@@ -45,6 +47,7 @@ class Address(NamedTuple):
     prefix: str
     keep: int | None
     lease: float | None
+    timeout: float | None
     endpoint: str | None
     region: str | None
 
@@ -67,7 +70,7 @@ def parse_address(url: str) -> Address:
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`, with the
-            options `?keep=50&lease=30&endpoint=http://127.0.0.1:8333&region=us-east-1`.
+            options `?keep=50&lease=30&timeout=20&endpoint=http://127.0.0.1:8333&region=us-east-1`.
 
     Raises:
         UsageError: it is none, or holds credentials.
@@ -109,7 +112,7 @@ def _options(url: str) -> dict[str, Any]:
                 f"{_bare(url)}: the address of an object store takes the options "
                 f"{', '.join(_OPTIONS)}, and not {visible(name)}."
             )
-        found[name] = _number(url, name, value) if name in ("keep", "lease") else value
+        found[name] = _number(url, name, value) if name in _NUMBERS else value
     endpoint = found["endpoint"]
     if endpoint is not None:
         try:

@@ -53,9 +53,10 @@ class ObjectStore(Store):
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. Its options
-            are `keep`, `lease`, `endpoint` (the URL of another server) and `region`.
+            are `keep`, `lease`, `timeout`, `endpoint` (the URL of another server) and `region`.
         keep: how many of the newest waypoints of each run stay; None: as the address says, or all.
-        timeout: seconds that a request may take, and in which one that fails is tried again.
+        timeout: seconds that a request may take, and in which one that fails is tried again; None:
+            as the address says, or 20.
         lease: seconds without a sign of life after which the owner of a run counts as gone; None:
             as the address says, or 30.
         client: an `obstore` store for the bucket, in place of one made from the environment: for
@@ -72,20 +73,18 @@ class ObjectStore(Store):
         url: str,
         *,
         keep: int | None = None,
-        timeout: float = 20.0,
+        timeout: float | None = None,
         lease: float | None = None,
         client: Client | None = None,
     ) -> None:
         address = parse_address(url)
-        if keep is not None or lease is not None:
-            keep = address.keep if keep is None else keep
-            lease = address.lease if lease is None else float(lease)
-            address = address._replace(keep=keep, lease=lease)
-        if (address.keep or 1) < 1 or (address.lease or 1) <= 0 or timeout <= 0:
+        said: dict[str, Any] = {"keep": keep, "lease": lease, "timeout": timeout}
+        address = address._replace(**{name: it for name, it in said.items() if it is not None})
+        if any(it is not None and it <= 0 for it in said.values()):
             raise UsageError("keep, lease and timeout of an object store are numbers above 0.")
         self._address = address
         self.keep = address.keep
-        self._bucket = Bucket(address, timeout, client)
+        self._bucket = Bucket(address, address.timeout or 20.0, client)
         self._bucket.connect()  # what is wrong with the environment shows here
         self._memory = Memory()
         self.lapses = address.lease or 30.0

@@ -19,7 +19,7 @@ from caravanserai_core.run import open_run
 from caravanserai_core.stores.objects import ObjectStore
 from caravanserai_core.testing import HandWriter
 from caravanserai_core.testing._base import check_chain, records
-from integration_tests.object_servers import Server
+from integration_tests.object_servers import Server, crashing_seaweedfs
 from integration_tests.stores.objects.workers import Processes, appends, owns, wait_until
 
 Open = Callable[..., ObjectStore]
@@ -75,6 +75,35 @@ def test_eight_processes_that_are_killed_and_stopped_lose_nothing(
             mark, seq = line.split()
             assert marks[int(seq)] == mark
     assert sum(len(said(log)) for log in logs[1:]) == 7 * count
+
+
+def test_a_server_that_crashes_under_load(
+    opened: Open, start: Processes, tmp_path: Path, thorough: bool
+) -> None:
+    """Killed and started again while processes write: they wait, find out, and go on."""
+    count, crashes = (200, 6) if thorough else (12, 1)
+    with crashing_seaweedfs(tmp_path / "server") as (server, crash):
+        url = server.url("crashed", timeout=120)
+        writer = HandWriter(opened(url))
+        writer.append(writer.state())
+        logs = [tmp_path / f"{name}.log" for name in range(4)]
+        workers = [start(appends, url, str(log), f"w{n}", count) for n, log in enumerate(logs)]
+        for _ in range(crashes):
+            before = sum(len(said(log)) for log in logs)
+            wait_until(lambda more=before + 4: sum(len(said(log)) for log in logs) >= more)
+            crash()
+        for worker in workers:
+            worker.join(300)
+
+        assert [worker.exitcode for worker in workers] == [0] * 4
+        found = records(opened(url))
+        check_chain(found)
+        marks = [mark for record in found if (mark := record.head.get("mark"))]
+        assert sorted(marks) == sorted(f"w{n}-{k}" for n in range(4) for k in range(count))
+        for log in logs:
+            for line in said(log):
+                mark, seq = line.split()
+                assert found[int(seq) - 1].head["mark"] == mark
 
 
 def test_an_owner_that_is_killed_is_recognised_at_once(

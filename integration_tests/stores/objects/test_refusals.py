@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -69,13 +70,15 @@ def test_a_bucket_that_is_not_there_is_named(moto: Server, opened: Open) -> None
 
 def test_nobody_answers(opened: Open) -> None:
     """The message names the address."""
-    store = opened("s3://runs/x?endpoint=http://127.0.0.1:9&region=us-east-1", timeout=0.2)
-    writer = HandWriter(store)
-
-    with pytest.raises(StoreFailed, match="s3://runs/x/"):
-        writer.append(writer.state())
-    with pytest.raises(StoreFailed, match="s3://runs/x/"):
-        store.recent("run")
+    url = "s3://runs/x?endpoint=http://127.0.0.1:9&region=us-east-1"
+    for store in (opened(f"{url}&timeout=0.2"), opened(f"{url}&timeout=60", timeout=0.2)):
+        writer = HandWriter(store)
+        began = time.monotonic()
+        with pytest.raises(StoreFailed, match="s3://runs/x/"):
+            writer.append(writer.state())
+        with pytest.raises(StoreFailed, match="s3://runs/x/"):
+            store.recent("run")
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,7 @@ def test_nobody_answers(opened: Open) -> None:
         "s3://bucket/a?keep=0",
         "s3://bucket/a?keep=many",
         "s3://bucket/a?lease=-1",
+        "s3://bucket/a?timeout=0",
         "s3://bucket/a?secret=x",
         "s3://bucket/a?endpoint=ftp://x",
         "s3://bucket/a?endpoint=http://u:p@x",
@@ -110,6 +114,7 @@ def test_an_address_that_is_none(url: str) -> None:
         ("s3://bucket/", "s3://bucket"),
         ("s3://bucket/a/b c/", "s3://bucket/a/b%20c"),
         ("s3://bucket/a?lease=5&keep=50", "s3://bucket/a?keep=50&lease=5"),
+        ("s3://bucket/a?timeout=2.5", "s3://bucket/a?timeout=2.5"),
         ("s3://bucket/%25?region=x", "s3://bucket/%25?region=x"),
         ("az://container/a", "az://container/a"),
     ],
