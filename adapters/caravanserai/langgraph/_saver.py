@@ -64,7 +64,7 @@ _MOST_THREADS: Final = 256
 _FOLLOWER: Final = 0.005
 """Seconds that writes wait for the checkpoint they lead to, which takes them along."""
 
-_LINGER: Final = 0.25
+_LINGER: Final = 2.0
 """Seconds that an async task stays pending for it, so that `ainvoke` ends with all stored."""
 
 _DURABLE: Final = frozenset({"__interrupt__", "__error__", "__resume__"})
