@@ -74,8 +74,8 @@ def _plain(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     """Copy metadata that holds only what LangGraph itself puts there at most steps; else None."""
     copied: dict[str, Any] = {}
     for key, value in metadata.items():
-        if key == "source" and value in _SOURCES:
-            copied[key] = str(value)
+        if key == "source" and type(value) is str and value in _SOURCES:
+            copied[key] = value
         elif key == "step" and type(value) is int and abs(value) < _LARGE:
             copied[key] = value
         elif key == "parents" and type(value) is dict and not value:
