@@ -74,14 +74,15 @@ def _plain(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
     """Copy metadata that holds only what LangGraph itself puts there at most steps; else None."""
     copied: dict[str, Any] = {}
     for key, value in metadata.items():
-        if key == "source" and type(value) is str and value in _SOURCES:
-            copied[key] = value
-        elif key == "step" and type(value) is int and abs(value) < _LARGE:
-            copied[key] = value
-        elif key == "parents" and type(value) is dict and not value:
-            copied[key] = {}
-        else:
+        kind = type(value)
+        plain = (
+            (key == "source" and kind is str and value in _SOURCES)
+            or (key == "step" and kind is int and abs(value) < _LARGE)
+            or (key == "parents" and kind is dict and not value)
+        )
+        if not plain:
             return None
+        copied[key] = {} if kind is dict else value
     return copied
 
 
