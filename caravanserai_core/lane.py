@@ -27,10 +27,10 @@ SMALL: Final = 4 * 1024
 UNSEEN_SMALL: Final = 64 * 1024
 """Bytes; up to here a process writes its first waypoint whole instead of reading the base."""
 
-PATCH_CHARGE: Final = 1024
+PATCH_CHARGE: Final = 512
 """Bytes that a patch on a chain costs at least: many tiny ones make loading slow."""
 
-GROWN: Final = 64
+GROWN: Final = 512
 """Records of a chain; up to here patches may outweigh the full one by what the state grew."""
 
 SKIP: Final = 32

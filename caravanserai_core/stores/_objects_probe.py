@@ -15,6 +15,7 @@ from obstore.exceptions import (
     PreconditionError,
 )
 
+from caravanserai_core import signals
 from caravanserai_core.errors import StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
 from caravanserai_core.stores._objects_layout import new_nonce
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _MOST_TRIES = 5
 
+_PAUSES = (0.1, 0.5, 2.0)
+"""Seconds; a server that starts again may not find for a moment what it has."""
+
 
 def probe(bucket: Bucket) -> None:
     """Write a small object, and see that it cannot be created again or changed unseen.
@@ -31,6 +35,21 @@ def probe(bucket: Bucket) -> None:
     Raises:
         StoreRefused: it can, or the server knows no conditional writes.
         StoreFailed: the server does not answer.
+    """
+    for pause in (*_PAUSES, None):
+        gone = _probed(bucket)
+        if gone is None:
+            return
+        if pause is None:
+            raise gone
+        signals.sleep(pause)
+
+
+def _probed(bucket: Bucket) -> Exception | None:
+    """Try it once.
+
+    Returns:
+        What to say if the object goes each time; None: all is well.
     """
     nonce = new_nonce()
     key = f".caravanserai-probe-{nonce}"
@@ -40,15 +59,16 @@ def probe(bucket: Bucket) -> None:
             raise _refused(bucket, "If-None-Match")
         first = bucket.get(key)
         if first is None:
-            raise bucket.no_bucket(key)
+            return bucket.no_bucket(key)
         if not _refuses(bucket, key, b"{}\n", "create"):
             raise _refused(bucket, "If-None-Match")
         if bucket.swap(key, data + b"\n", nonce, first.version) is None:
-            raise _refused(bucket, "If-Match")
+            return _refused(bucket, "If-Match")
         if not _refuses(bucket, key, b"{}\n", first.version):
             raise _refused(bucket, "If-Match")
     finally:
         _remove(bucket, key)
+    return None
 
 
 def _refuses(bucket: Bucket, key: str, data: bytes, mode: Any) -> bool:

@@ -20,7 +20,7 @@ class CountingFiles(Files):
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
-        for name in ("open", "write", "fstat", "stat", "lstat", "listdir", "rename", "symlink"):
+        for name in ("open", "write", "fstat", "stat", "lstat", "listdir", "rename", "truncate"):
             setattr(self, name, self._counted(name, getattr(Files, name)))
 
     def _counted(self, name: str, call: object) -> object:

@@ -205,10 +205,6 @@ class Disk:
         assert source is target, "no rename between folders is expected"
         source.update({after: source.names[before], before: None})
 
-    def _do_symlink(self, _result: None, to: str, path: str) -> None:
-        folder, name = self._find(path)  # type: ignore[misc]
-        folder.update({name: to})
-
     def _do_unlink(self, _result: None, path: str) -> None:
         folder, name = self._find(path)  # type: ignore[misc]
         folder.update({name: None})

@@ -527,6 +527,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         for kind in ("interrupt", "error"):
             if any(channel == f"__{kind}__" for channel, _ in writes):
                 assert target.checkpoint_id is not None
+                # It tells what other tasks of the step did: those that are over belong before it.
+                thread.wait_for_writes(target.ns, target.checkpoint_id)
                 queued = thread.pause(target.ns, target.checkpoint_id, kind)
                 if queued is not None:
                     queued.result()

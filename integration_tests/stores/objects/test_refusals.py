@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from caravanserai_core.errors import StoreFailed, StoreRefused, UsageError
+from caravanserai_core.stores import _objects_probe
+from caravanserai_core.stores._objects_bucket import Bucket
 from caravanserai_core.stores.objects import ObjectStore
 from caravanserai_core.testing import HOSTILE_IDS, HandWriter
 from caravanserai_core.testing._base import run_id_of
@@ -66,6 +69,33 @@ def test_a_bucket_that_is_not_there_is_named(moto: Server, opened: Open) -> None
     ):
         with pytest.raises(StoreFailed, match="there is no bucket nothing"):
             use()
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_probe_that_is_gone_is_no_proof(
+    seaweedfs: Server,
+    prefix: str,
+    opened: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+) -> None:
+    """A server that starts again may lose what it has for a moment: it is asked once more."""
+    real, left = Bucket.swap, [times]
+
+    def swap(self: Bucket, key: str, *rest: Any) -> Any:
+        if left[0] and "probe" in key:
+            left[0] -= 1
+            self.delete([key])
+        return real(self, key, *rest)
+
+    monkeypatch.setattr(Bucket, "swap", swap)
+    monkeypatch.setattr(_objects_probe, "_PAUSES", (0.0, 0.0))
+    writer = HandWriter(opened(seaweedfs.url(prefix)))
+    if times == 1:
+        assert writer.append(writer.state()).tail.seq == 2
+    else:
+        with pytest.raises(StoreRefused, match="If-Match"):
+            writer.append(writer.state())
 
 
 def test_nobody_answers(opened: Open) -> None:
