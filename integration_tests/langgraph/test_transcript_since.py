@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -43,21 +45,40 @@ def writes(state: Any) -> Callable[[Any], Any]:
     return lambda _: {"messages": state}
 
 
-def fails(_: Any) -> None:
-    raise ZeroDivisionError
+class Counting(WaypointSaver):
+    """A saver that says when the other tasks of a step are over: LangGraph runs them at once."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(store)
+        self._stored = threading.Semaphore(0)
+
+    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        super().put_writes(config, writes, task_id, task_path)
+        if not task_path.endswith(START):  # the input is a task too
+            self._stored.release()
+
+    def wait_for(self, tasks: int) -> None:
+        for _ in range(tasks):
+            assert self._stored.acquire(timeout=20)
 
 
 def stopped(
-    store: Path, *values: Any, state: Any = MessagesState, given: Any = None, last: Any = fails
+    store: Path, *values: Any, state: Any = MessagesState, given: Any = None, last: Any = None
 ) -> Any:
     """Leave a step in which nodes wrote values, and one more failed; return LangGraph's state."""
+    saver = Counting(store)
+
+    def fails(_: Any) -> None:
+        saver.wait_for(len(values))
+        raise ZeroDivisionError
+
     builder = StateGraph(state)
     for number, value in enumerate(values):
         builder.add_node(f"n{number}", writes(value))
         builder.add_edge(START, f"n{number}")
-    builder.add_node("z", last)
+    builder.add_node("z", last or fails)
     builder.add_edge(START, "z")
-    graph = builder.compile(checkpointer=WaypointSaver(store))
+    graph = builder.compile(checkpointer=saver)
     try:
         graph.invoke({"messages": BEFORE if given is None else given}, CONFIG, durability="sync")
     except ZeroDivisionError:
@@ -129,9 +150,12 @@ def test_a_result_beside_a_tool_that_asks_is_there(tmp_path: Path) -> None:
     """The thread waits for a person; what the other tool gave is in no checkpoint yet."""
     call = {"args": {}, "type": "tool_call"}
     both = AIMessage("", tool_calls=[{**call, "name": n, "id": n} for n in ("find", "send")])
+    saver = Counting(tmp_path)
+    earlier = itertools.chain([2], itertools.repeat(0))  # the model's task and the other tool's
 
     def tool(name: Any) -> Any:
         if name == "send":
+            saver.wait_for(next(earlier))
             interrupt("Send it?")
         return {"messages": [ToolMessage(f"{name} done", tool_call_id=name, name=name)]}
 
@@ -142,7 +166,7 @@ def test_a_result_beside_a_tool_that_asks_is_there(tmp_path: Path) -> None:
     builder.add_conditional_edges(
         "model", lambda _: [Send("tool", name) for name in ("find", "send")], ["tool"]
     )
-    graph = builder.compile(checkpointer=WaypointSaver(tmp_path))
+    graph = builder.compile(checkpointer=saver)
     graph.invoke({"messages": ["hello"]}, CONFIG)
 
     found = handoff("t", store=tmp_path)
@@ -177,7 +201,7 @@ def test_a_channel_that_is_written_whole_is_not_doubled(tmp_path: Path) -> None:
 def test_a_conversation_under_another_name_is_found(tmp_path: Path) -> None:
     builder = StateGraph(Log)
     builder.add_node("a", lambda _: {"talk": [AIMessage("four")], "messages_seen": ["x"]})
-    builder.add_node("z", fails)
+    builder.add_node("z", lambda _: 1 / 0)
     builder.add_edge(START, "a")
     builder.add_edge(START, "z")
     graph = builder.compile(checkpointer=WaypointSaver(tmp_path))
