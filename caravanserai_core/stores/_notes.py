@@ -23,16 +23,21 @@ NOTE: Final = re.compile(r"waypoint-([1-9]\d{0,8})\.md")
 
 def write_notes(files: Files, path: str, shown: Shown) -> None:
     """Write notes beside the journal. They are derived: a failure here fails no append."""
-    try:
-        if shown.name is not None:
-            _put(files, path, shown.name, shown.text)
-        live = shown.live
-        if live is None and shown.name is not None:
+    live, problem = shown.live, None
+    if shown.name is not None:
+        if live is None:
             live = shown.text
-        if live is not None:
+        try:
+            _put(files, path, shown.name, shown.text)
+        except OSError as error:
+            problem = error
+    if live is not None:
+        try:  # also on a disk that has no room for a further file: this one is there
             write_over(files, path, "latest.md", _utf8(live))
-    except OSError as error:
-        _not_written(error)
+        except OSError as error:
+            problem = error
+    if problem is not None:
+        _not_written(problem)
 
 
 def write_all_notes(files: Files, path: str, notes: Mapping[str, str]) -> bool:

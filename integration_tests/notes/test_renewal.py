@@ -150,7 +150,9 @@ def test_notes_that_cannot_be_written_fail_no_save(
     """They are derived: a disk that is full for them costs a warning, not the waypoint."""
     full = FileStore(store.root, files=FullDisk())
     assert checkpoint("run", {"n": 4}, "four", store=full) == 4
-    assert "note could not be written" in caplog.text
+    assert caplog.text.count("note could not be written") == 1
+    assert notes()["latest.md"].endswith("\n\nfour\n")  # it was there, and takes no new room
+    assert "waypoint-4.md" not in notes()
     forget_everything()
     assert load("run", store=store) == {"n": 4}
     renew_notes(store, "run")
