@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Heads = dict[str, tuple[int, str]]
     """Number and time of the newest waypoint of each lane."""
 
-_ANEW = {"open", "snapshot", "roll", "removed"}
+ANEW = {"open", "snapshot", "roll", "removed"}
 """Kinds that the new journal gets of its own."""
 
 _PLACED = ("seq", "app", "kind", "waypoint", "lane", "time", "by", "prev", "body_sha256")
@@ -327,7 +327,7 @@ class _Rewrite:
             # What it carries stands nowhere else; later ones repeat what stands before them.
             carried = (record.data() or {}).get("carried", [])
             self._carried = [item for item in carried if self.carries(item["head"])]
-        if record.kind in _ANEW:
+        if record.kind in ANEW:
             return
         lane = self._lanes.setdefault(record.lane, _Copied())
         if record.kind == "waypoint":

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from caravanserai_core import listing, survey, trees
-from caravanserai_core.compaction import copy_run
+from caravanserai_core.compaction import ANEW, copy_run
 from caravanserai_core.errors import CaravanseraiError, SecretFound, StoreFailed, UsageError
 from caravanserai_core.quoting import one_line
 from caravanserai_core.stores import Store, open_store
@@ -42,8 +42,21 @@ class Source(Protocol):
         Raises:
             RunNotFound: there is no such run.
             UsageError: the target has a run of this name.
+            CopiedBefore: and that is this very run.
         """
         ...
+
+
+class CopiedBefore(UsageError):
+    """The target has the run already, as it is here.
+
+    Attributes:
+        waypoints: how many it has.
+    """
+
+    def __init__(self, told: str, waypoints: int) -> None:
+        super().__init__(told)
+        self.waypoints = waypoints
 
 
 class Copied(NamedTuple):
@@ -51,13 +64,15 @@ class Copied(NamedTuple):
 
     Attributes:
         run_id: its name.
-        waypoints: how many were copied.
-        error: why nothing was; None: it was copied.
+        waypoints: how many the copy has.
+        error: why there is none; None: there is.
+        before: nothing was written: it is a copy from before, and was compared.
     """
 
     run_id: str
     waypoints: int
     error: CaravanseraiError | None = None
+    before: bool = False
 
 
 class _Runs:
@@ -80,8 +95,32 @@ class _Runs:
                 path=found.path,
                 name=found.name,
             ) from found
+        except UsageError as error:
+            if not self._is_there(run_id, target):
+                raise
+            raise CopiedBefore(str(error), len(waypoints_of(target, run_id))) from None
         compare(self._store, target, run_id)
         return copied
+
+    def _is_there(self, run_id: str, target: Store) -> bool:
+        """Say whether the target has the run, and neither went on since it was copied."""
+        here, there = (_moments(store, run_id) for store in (self._store, target))
+        if not here or here != there:
+            return False
+        try:
+            compare(self._store, target, run_id)
+        except StoreFailed:
+            return False
+        return True
+
+
+def _moments(store: Store, run_id: str) -> list[tuple[object, ...]]:
+    """Return what a copy keeps of each record, and what no two records of a run share."""
+    return [
+        (record.kind, record.lane, record.waypoint, record.head.get("time"))
+        for record in survey.records(store, run_id, bodies=False)
+        if record.kind not in ANEW
+    ]
 
 
 def compare(source: Store, target: Store, run_id: str) -> None:
@@ -90,7 +129,7 @@ def compare(source: Store, target: Store, run_id: str) -> None:
     Raises:
         StoreFailed: the copy is another one; it is left as it is, for whoever looks into it.
     """
-    pairs = [_waypoints(store, run_id) for store in (source, target)]
+    pairs = [waypoints_of(store, run_id) for store in (source, target)]
     if not pairs[0] and source.legacy(run_id) is not None:
         return  # release 0.2.0 left one state, and no journal to compare with
     if list(pairs[0]) != list(pairs[1]):
@@ -108,7 +147,8 @@ def compare(source: Store, target: Store, run_id: str) -> None:
                 raise _differs(target, run_id, f"waypoint {number} is not the same")
 
 
-def _waypoints(store: Store, run_id: str) -> dict[int, Record]:
+def waypoints_of(store: Store, run_id: str) -> dict[int, Record]:
+    """Return the heads of a run's waypoints by number."""
     heads = survey.records(store, run_id, bodies=False)
     return {record.waypoint: record for record in heads if record.kind == "waypoint"}
 
@@ -148,6 +188,8 @@ def copy_runs(
         for run_id in run_ids or found.runs():
             try:
                 yield Copied(run_id, found.copy(run_id, into))
+            except CopiedBefore as error:  # copying a whole store was interrupted, and began again
+                yield Copied(run_id, error.waypoints, before=True)
             except CaravanseraiError as error:
                 yield Copied(run_id, 0, error)
 

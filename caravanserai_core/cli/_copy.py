@@ -40,20 +40,23 @@ def copy_(
 ) -> None:
     """Copy runs into another store; all of them where none is named.
 
-    The originals stay. Each run arrives whole, with its history, or not at all. With --json: a
-    list of objects with run_id, waypoints, error.
+    The originals stay. Each run arrives whole, with its history, or not at all. One that is there
+    already, and the same, is left as it is: what was interrupted is given again. With --json: a
+    list of objects with run_id, waypoints, error, before (it was there already).
     """
     code = 0
     rows = []
     into = open_store(target)
     for copied in copy_runs(source or session.store, into, runs, trust=trust):
         error = None if copied.error is None else str(copied.error)
-        rows.append({"run_id": copied.run_id, "waypoints": copied.waypoints, "error": error})
+        row = {"run_id": copied.run_id, "waypoints": copied.waypoints, "error": error}
+        rows.append(row | {"before": copied.before})
         if copied.error is not None:
             code = code or copied.error.exit_code
             _out.fail(f"{_out.cell(copied.run_id)}: {copied.error}")
         elif not as_json:
-            _out.line(f"copied {_out.cell(copied.run_id)}: {copied.waypoints} waypoints")
+            before = " before, and it is the same" if copied.before else ""
+            _out.line(f"copied {_out.cell(copied.run_id)}{before}: {copied.waypoints} waypoints")
     if as_json:
         _out.line(_out.json_text(rows))
     elif not rows:

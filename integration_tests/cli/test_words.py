@@ -83,7 +83,12 @@ def test_prune_names_its_options(cli: Cli) -> None:
 def test_copy_offers_no_name_that_it_does_not_take(cli: Cli, tmp_path: Path) -> None:
     checkpoint("run", 1)
     assert cli("copy", "--to", str(tmp_path / "two")).exit_code == 0
+    assert cli("copy", "--to", str(tmp_path / "two")).stdout == (
+        "copied run before, and it is the same: 1 waypoints\n"
+    )
+    assert load("run", store=tmp_path / "two") == 1
 
+    checkpoint("run", 2)
     again = cli("copy", "--to", str(tmp_path / "two"))
 
     assert again.exit_code == 2

@@ -166,16 +166,24 @@ def test_forks_fans_messages_and_subgraphs_are_copied_whole(tmp_path: Path) -> N
 
 
 def test_what_is_there_already_is_not_touched(database: Path, tmp_path: Path) -> None:
-    """A second copy is refused, run by run, and says so; the others arrive."""
+    """One that went on is refused, one that did not is known again; the others arrive."""
     store = FileStore(tmp_path / "store")
-    list(copy_runs(url(database), store, ["paused"]))
-    size = store.where("paused") and (tmp_path / "store/paused/journal-1.jsonl").read_bytes()
+    for name in ("paused", "finished"):
+        (first,) = copy_runs(url(database), store, [name])
+        assert not first.before
+    saver = WaypointSaver(store)
+    graph_of(saver, PLAIN).update_state(config("finished"), {"log": ["more"]})
+    journals = {path: path.read_bytes() for path in (tmp_path / "store").glob("*/journal-1.jsonl")}
+    assert len(journals) == 2
 
-    done = {item.run_id: item.error for item in copy_runs(url(database), store)}
+    done = {item.run_id: item for item in copy_runs(url(database), store)}
 
-    assert isinstance(done.pop("paused"), UsageError)
-    assert set(done.values()) == {None}
-    assert (tmp_path / "store/paused/journal-1.jsonl").read_bytes() == size
+    assert isinstance(done.pop("finished").error, UsageError)
+    assert done["paused"].before
+    assert done["paused"].waypoints == len(history("paused", store=store))
+    assert {item.error for item in done.values()} == {None}
+    assert not any(item.before for name, item in done.items() if name != "paused")
+    assert {path: path.read_bytes() for path in journals} == journals
 
 
 @dataclass

@@ -23,6 +23,7 @@ from caravanserai.langgraph._saver import WaypointSaver
 from caravanserai.langgraph._thread import part
 from caravanserai_core import codec
 from caravanserai_core.compaction import copy_run
+from caravanserai_core.copying import CopiedBefore, waypoints_of
 from caravanserai_core.errors import RunNotFound, UnserialisableState, UsageError
 from caravanserai_core.journal import forget
 from caravanserai_core.quoting import one_line
@@ -96,7 +97,7 @@ def copy_thread(
 
     Raises:
         RunNotFound: the checkpointer has no such thread.
-        UsageError: the store has a run of this name.
+        UsageError: the store has a run of this name; `CopiedBefore` if that is this thread.
         UnserialisableState: a value cannot be kept exactly; nothing was written.
     """
     run_id = run_of(thread_id)
@@ -109,10 +110,16 @@ def copy_thread(
     # What a saver that migrates reads is in the schema of its program.
     number = saver.schema.number if isinstance(saver, WaypointSaver) else None
     copied = WaypointSaver(staging, schema=number)
+    config: Any = {"configurable": {"thread_id": thread_id}}
     try:
         _put_all(copied, found, paths)
-        _compare(found, list(copied.list({"configurable": {"thread_id": thread_id}})))
-        return copy_run(staging, run_id, target, run_id)
+        _compare(found, list(copied.list(config)))
+        try:
+            return copy_run(staging, run_id, target, run_id)
+        except UsageError as error:
+            if not _are_same(found, list(WaypointSaver(target, schema=number).list(config))):
+                raise
+            raise CopiedBefore(str(error), len(waypoints_of(target, run_id))) from None
     finally:
         part(staging, run_id)
         forget(staging, run_id)
@@ -232,6 +239,15 @@ def _compare(found: list[CheckpointTuple], copied: list[CheckpointTuple]) -> Non
                 "Nothing was written; the thread is still where it was."
             )
     assert not copies, "the copy of a thread has more checkpoints than the thread"
+
+
+def _are_same(found: list[CheckpointTuple], there: list[CheckpointTuple]) -> bool:
+    """Say whether two threads have the same checkpoints, with the same pending writes."""
+    one, two = (
+        {(_place(item)["checkpoint_ns"], item.checkpoint["id"]): _facts(item) for item in items}
+        for items in (found, there)
+    )
+    return one == two
 
 
 def _facts(item: CheckpointTuple) -> tuple[Any, ...]:

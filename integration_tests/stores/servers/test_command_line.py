@@ -177,7 +177,13 @@ def test_runs_are_copied_to_a_folder_and_back(url: str, tmp_path: Path) -> None:
         with open_run("run", store=place) as run:
             assert run.once("sent", str, 1) == "1"
         store.close()
-    assert next(copy_runs(folder, url, ["other"])).error is not None
+    again = list(copy_runs(folder, url))
+    assert [(one.run_id, one.waypoints, one.before) for one in again] == [
+        ("other", 1, True),
+        ("run", 40, True),
+    ]
+    checkpoint("other", {"big": "and on"}, store=url)
+    assert isinstance(next(copy_runs(folder, url, ["other"])).error, UsageError)
     with pytest.raises(UsageError, match="same one"):
         list(copy_runs(url, url))
 
