@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_TRIES = 5
 
 _PAUSES = (0.1, 0.5, 2.0)
-"""Seconds; a server that starts again may not find for a moment what it has."""
+"""Seconds; a server that starts again may not find for a moment what it has, or have lost it."""
 
 
 def probe(bucket: Bucket) -> None:
@@ -37,11 +37,11 @@ def probe(bucket: Bucket) -> None:
         StoreFailed: the server does not answer.
     """
     for pause in (*_PAUSES, None):
-        gone = _probed(bucket)
-        if gone is None:
+        problem = _probed(bucket)
+        if problem is None:
             return
         if pause is None:
-            raise gone
+            raise problem
         signals.sleep(pause)
 
 
@@ -49,23 +49,23 @@ def _probed(bucket: Bucket) -> Exception | None:
     """Try it once.
 
     Returns:
-        What to say if the object goes each time; None: all is well.
+        What to say if it is so each time; None: all is well.
     """
     nonce = new_nonce()
     key = f".caravanserai-probe-{nonce}"
     data = b'{"nonce":"%b"}\n' % nonce.encode()
     try:
         if bucket.create(key, data, nonce) is not None:
-            raise _refused(bucket, "If-None-Match")
+            return _refused(bucket, "If-None-Match")
         first = bucket.get(key)
         if first is None:
             return bucket.no_bucket(key)
         if not _refuses(bucket, key, b"{}\n", "create"):
-            raise _refused(bucket, "If-None-Match")
+            return _refused(bucket, "If-None-Match")
         if bucket.swap(key, data + b"\n", nonce, first.version) is None:
             return _refused(bucket, "If-Match")
         if not _refuses(bucket, key, b"{}\n", first.version):
-            raise _refused(bucket, "If-Match")
+            return _refused(bucket, "If-Match")
     finally:
         _remove(bucket, key)
     return None

@@ -71,6 +71,7 @@ def test_a_bucket_that_is_not_there_is_named(moto: Server, opened: Open) -> None
             use()
 
 
+@pytest.mark.parametrize("lost", ["object", "change"])
 @pytest.mark.parametrize("times", [1, 99])
 def test_a_probe_that_is_gone_is_no_proof(
     seaweedfs: Server,
@@ -78,15 +79,23 @@ def test_a_probe_that_is_gone_is_no_proof(
     opened: Open,
     monkeypatch: pytest.MonkeyPatch,
     times: int,
+    lost: str,
 ) -> None:
-    """A server that starts again may lose what it has for a moment: it is asked once more."""
+    """A server that crashes may lose what it had acknowledged: it is asked once more."""
     real, left = Bucket.swap, [times]
 
     def swap(self: Bucket, key: str, *rest: Any) -> Any:
-        if left[0] and "probe" in key:
-            left[0] -= 1
+        if not left[0] or "probe" not in key:
+            return real(self, key, *rest)
+        left[0] -= 1
+        before = self.get(key)
+        assert before is not None
+        if lost == "object":
             self.delete([key])
-        return real(self, key, *rest)
+        changed = real(self, key, *rest)
+        if lost == "change":
+            self.put(key, before.data, "overwrite")
+        return changed
 
     monkeypatch.setattr(Bucket, "swap", swap)
     monkeypatch.setattr(_objects_probe, "_PAUSES", (0.0, 0.0))
