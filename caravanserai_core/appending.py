@@ -7,11 +7,10 @@ when it is durable, what a failed sync takes back, and when the notes beside it 
 from __future__ import annotations
 
 import logging
-import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from caravanserai_core import codec, renderer, survey
+from caravanserai_core import codec, renderer, signals, survey
 from caravanserai_core.durability import Durability
 from caravanserai_core.errors import Conflict, JournalDamaged, StaleWriter, StoreFailed
 from caravanserai_core.importing import refuse_work
@@ -67,7 +66,7 @@ class Appending(Known):
         self._ready_since = 0.0
         self._due = True  # they, and that of the waypoint being written, are written with it
         self.last_append = 0.0
-        self._writing = threading.Lock()
+        self._writing = signals.Lock()
         self._durability = Durability()
         super().__init__(store, run_id)
 

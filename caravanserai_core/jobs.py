@@ -14,6 +14,7 @@ import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
+from caravanserai_core import signals
 from caravanserai_core.errors import UsageError
 from caravanserai_core.quoting import one_line
 
@@ -33,7 +34,7 @@ class _Gate:
     """Who does the job of one run in this process, and who waits."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = signals.Lock()
         self.inside: Alone | None = None
         self._waiting: list[Future[None]] = []
 
@@ -159,7 +160,7 @@ class Alone:
 _inside: ContextVar[tuple[Alone, ...]] = ContextVar("caravanserai_jobs", default=())
 
 _gates: weakref.WeakKeyDictionary[Any, _Gate] = weakref.WeakKeyDictionary()
-_gates_lock = threading.Lock()
+_gates_lock = signals.Lock()
 
 
 def _gate_of(journal: Journal) -> _Gate:
@@ -169,7 +170,7 @@ def _gate_of(journal: Journal) -> _Gate:
 
 def _after_fork() -> None:
     global _gates_lock
-    _gates_lock = threading.Lock()
+    _gates_lock = signals.Lock()
     # A child has no part in what its parent's threads do.
     for gate in list(_gates.values()):
         gate.__init__()  # type: ignore[misc]

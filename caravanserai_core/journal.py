@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from caravanserai_core import codec, compaction, delta, likely, reading, retention, secrets
+from caravanserai_core import codec, compaction, delta, likely, reading, retention, secrets, signals
 from caravanserai_core.appending import Appending, Moved
 from caravanserai_core.derive import derive
 from caravanserai_core.errors import CaravanseraiError, StaleWriter, UsageError
@@ -464,36 +463,48 @@ _MOST_WARM = 64
 # What was seen of a run is kept as long as the process lives: it is what Conflict rests on.
 _table: dict[tuple[object, str], Journal] = {}
 _warm: OrderedDict[tuple[object, str], Journal] = OrderedDict()
-_table_lock = threading.Lock()
+_newest: Journal | None = None
+"""The one that was asked for last; it is the last one in `_warm`."""
+
+_table_lock = signals.Lock()
 
 
 def journal_for(store: Store, run_id: str) -> Journal:
     """Return the process's journal of a run; threads and tasks share it."""
     key = (store.key, run_id)
+    journal = _table.get(key)
+    if journal is None:
+        # Whoever is first makes it, a signal handler in between too.
+        journal = _table.setdefault(key, Journal(store, run_id))
+    if journal is not _newest:
+        _warm_up(key, journal)
+    return journal
+
+
+def _warm_up(key: tuple[object, str], journal: Journal) -> None:
+    global _newest
     with _table_lock:
-        journal = _table.get(key)
-        if journal is None:
-            journal = _table[key] = Journal(store, run_id)
-        _warm[key] = journal
+        _newest = _warm[key] = journal
         _warm.move_to_end(key)
         cold = _warm.popitem(last=False)[1] if len(_warm) > _MOST_WARM else None
     if cold is not None:
         cold.turns.if_idle(cold.cool)
-    return journal
 
 
 def forget(store: Store, run_id: str) -> None:
     """Forget what this process knows of a run, after its deletion."""
+    global _newest
     with _table_lock:
         journal = _table.pop((store.key, run_id), None)
         _warm.pop((store.key, run_id), None)
+        _newest = None
     if journal is not None:
         journal.turns.do(journal._forget)
 
 
 def _after_fork() -> None:
     global _table_lock
-    _table_lock = threading.Lock()
+    _table_lock = signals.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,6 +6,7 @@ at another, or by somebody else. `Run` is the same for programs that save and wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,16 +34,20 @@ if TYPE_CHECKING:
     from caravanserai_core.records import Record
     from caravanserai_core.schema import Schema
     from caravanserai_core.stores.base import Store
-    from caravanserai_core.turns import Turn, Turns
 
     T = TypeVar("T")
 
 
 class Started:
-    """Work in a worker thread; await it, or leave it to itself."""
+    """Work in a worker thread; await it, or leave it to itself.
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._future = in_thread(work)
+    Args:
+        work: what is done.
+        few: see `in_thread`.
+    """
+
+    def __init__(self, work: Callable[[], Any], *, few: bool = False) -> None:
+        self._future = in_thread(work, few=few)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return wait_for(self._future).__await__()
@@ -51,13 +56,13 @@ class Started:
 class Queued:
     """A save that has its place in the queue. One of these two sees to it that it is done."""
 
-    def __init__(self, turns: Turns, turn: Turn) -> None:
-        self._turns = turns
-        self._turn = turn
+    def __init__(self, journal: Journal, work: Callable[[], Any]) -> None:
+        self._journal = journal
+        self._turn = journal.turns.take(work)
 
     def result(self) -> Any:
         """Do it, and what was queued before it, and return its result or raise its error."""
-        return self._turns.finish(self._turn)
+        return self._journal.turns.finish(self._turn)
 
     def start(self, finish: Callable[[], Any] | None = None) -> Started:
         """Do it in a worker thread, at once.
@@ -65,7 +70,7 @@ class Queued:
         Args:
             finish: called there in place of `result`, which it calls in turn.
         """
-        return Started(finish or self.result)
+        return Started(finish or self.result, few=not self._journal.store.is_far)
 
 
 class Waiting:
@@ -84,6 +89,13 @@ class Waiting:
         self.written = threading.Event()
         self.pid = os.getpid()
         self._run = run
+        self._wake: Callable[[], object] | None = None
+
+    def arrived(self) -> None:
+        """Say that it stands in the journal."""
+        self.written.set()
+        if self._wake is not None:
+            self._wake()
 
     def result(self, seconds: float, *, sync: bool) -> int:
         """Wait a moment for a record that takes it along, then write it; return its seq.
@@ -103,6 +115,47 @@ class Waiting:
         if sync and not run.wait_durable(seq, 0):
             run.sync(seq)  # somebody else wrote it, who did not need it durable
         return seq
+
+    async def aresult(self, seconds: float, *, sync: bool) -> int:
+        """Do it from async code, with a thread only where nothing takes it along; see `result`.
+
+        It is written also if the task that waits for it is cancelled.
+        """
+        run = self._run
+        try:
+            if await self._taken_along(seconds) and (
+                not sync or run.wait_durable(self.piece.seq, 0)
+            ):
+                return self.piece.seq
+        except BaseException:
+            if not self.written.is_set():
+                Started(lambda: self.result(0, sync=sync))
+            raise
+        work = Started(lambda: self.result(0, sync=sync), few=not run.store.is_far)
+        return await work  # type: ignore[no-any-return]
+
+    async def _taken_along(self, seconds: float) -> bool:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                loop.call_soon_threadsafe(changed.set)
+
+        self._wake = wake
+        # What is queued already takes it along; under load that has to wait for its own turn.
+        while not self.written.is_set():
+            timer = loop.call_later(seconds, changed.set)
+            try:
+                await changed.wait()
+            finally:
+                timer.cancel()
+            changed.clear()
+            if not self._run.is_busy:
+                break
+        return self.written.is_set()
 
     def withdraw(self) -> None:
         """Let it go, where it could not be written: it may not turn up later, in another run."""
@@ -147,6 +200,11 @@ class Pipeline:
     def exists(self) -> bool:
         """Whether anything was written of this run yet, as far as this process knows."""
         return self._journal.exists
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything of the run is queued, or being done."""
+        return self._journal.turns.busy
 
     @property
     def goal(self) -> str | None:
@@ -219,7 +277,7 @@ class Pipeline:
             self._with_pieces(write)
             return work(self._journal)
 
-        return Queued(self._journal.turns, self._journal.turns.take(done))
+        return Queued(self._journal, done)
 
     @property
     def journal(self) -> Journal:
@@ -311,7 +369,7 @@ class Pipeline:
                     journal.look(lane)
             return journal.checkpoint(prepared, note, lane, meta, pieces)
 
-        return Queued(journal.turns, journal.turns.take(work))
+        return Queued(journal, work)
 
     def repeat(self, note: Note, *, lane: str, meta: dict[str, Any]) -> Queued:
         """Queue a waypoint with the state of the lane's newest one: a pause, an error."""
@@ -320,7 +378,7 @@ class Pipeline:
         def write(pieces: list[Piece]) -> int:
             return journal.repeat(note, lane, meta, pieces)
 
-        return Queued(journal.turns, journal.turns.take(lambda: self._with_pieces(write)))
+        return Queued(journal, lambda: self._with_pieces(write))
 
     def entry(
         self,
@@ -380,7 +438,7 @@ class Pipeline:
                 with self._lock:
                     self._waiting[:0] = ours
         for waiting in ours:
-            waiting.written.set()
+            waiting.arrived()
         return result
 
     def flush(self, *, sync: bool) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Final, Protocol
 
+from caravanserai_core import signals
 from caravanserai_core.errors import CaravanseraiError
 from caravanserai_core.quoting import one_line
 
@@ -37,7 +38,7 @@ class Journal(Protocol):
 
 
 _waiting: set[Journal] = set()
-_lock = threading.Lock()
+_lock = signals.Lock()
 _woken = threading.Event()
 _thread: threading.Thread | None = None
 
@@ -100,7 +101,7 @@ atexit.register(_drain_all)
 def _after_fork() -> None:
     # What waited is the parent's to write.
     global _lock, _woken, _thread
-    _lock, _woken, _thread = threading.Lock(), threading.Event(), None
+    _lock, _woken, _thread = signals.Lock(), threading.Event(), None
     _waiting.clear()
 
 

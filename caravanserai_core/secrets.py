@@ -16,12 +16,12 @@ import hashlib
 import json
 import os
 import re
-import threading
 from copy import copy
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
+from caravanserai_core import signals
 from caravanserai_core.errors import SecretFound, UsageError
 from caravanserai_core.shapes import shapes
 
@@ -248,7 +248,7 @@ class _Registry:
     """What this process has seen so far."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = signals.Lock()
         self.named: dict[str, str] = {}
         self.marked: set[str] = set()
         self.seen: dict[tuple[str, str], Secret] = {}
@@ -475,7 +475,7 @@ def refuse(what: str, text: str) -> None:
 
 
 def _after_fork() -> None:
-    _registry.lock = threading.Lock()
+    _registry.lock = signals.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -37,6 +37,9 @@ if sys.platform != "win32":
 
 _main = threading.main_thread().ident
 
+_LONGEST = 0.05
+"""Seconds that signals wait while somebody else has a `Lock`."""
+
 _before: set[int] | None = None
 """What was blocked before the main thread began to hold; None while it does not."""
 
@@ -56,6 +59,31 @@ def let() -> None:
     before, _before = _before, None
     if sys.platform != "win32" and before is not None:
         _mask(signal.SIG_SETMASK, before)
+
+
+class Lock:
+    """A lock that no signal handler finds held by the very code that it interrupts.
+
+    For a `with` block that is not entered twice by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held = False
+
+    def __enter__(self) -> None:
+        held = hold()
+        while not self._lock.acquire(timeout=_LONGEST):
+            if held:
+                let()
+                held = hold()
+        self._held = held
+
+    def __exit__(self, *_: object) -> None:
+        held, self._held = self._held, False
+        self._lock.release()
+        if held:
+            let()
 
 
 def sleep(seconds: float) -> None:

@@ -53,6 +53,11 @@ class Turns:
         self._queue: deque[Turn] = deque()
         self._busy = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is queued or being done, as far as that can be seen without waiting."""
+        return self._busy or bool(self._queue)
+
     def do(self, work: Callable[[], Any]) -> Any:
         """Do `work` after everything that was queued before it, alone; return its result."""
         return self.finish(self.take(work))

@@ -262,4 +262,6 @@ class Work:
     def _later(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Queue `work` now, do it in a worker thread, return what waits for it."""
         turn = self._journal.turns.take(work)
-        return wait_for(in_thread(lambda: self._journal.turns.finish(turn)))
+        return wait_for(
+            in_thread(lambda: self._journal.turns.finish(turn), few=not self.store.is_far)
+        )

@@ -67,6 +67,7 @@ class ObjectStore(Store):
     """
 
     max_chain = 32
+    is_far = True
 
     def __init__(
         self,

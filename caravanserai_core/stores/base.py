@@ -254,6 +254,9 @@ class Store(ABC):
     max_chain: int | None = None
     """Most records that a reader may need for one state; None: bounded by bytes alone."""
 
+    is_far: bool = False
+    """Whether an append waits much longer than it computes, so that many are to be under way."""
+
     lapses: float | None = None
     """Seconds without a sign of life after which a run may be taken from its owner; None: the
     store sees at once whether that is alive."""

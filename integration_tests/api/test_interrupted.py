@@ -147,6 +147,67 @@ def test_a_signal_handler_may_save(tmp_path: Path) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
+ANYWHERE = """
+import os, signal, sys
+import caravanserai as c
+
+os.environ["SOME_API_KEY"] = "sk-begins-with-this-0"
+lines = places = saved = 0
+
+def trace(frame, event, _):
+    global lines
+    if "caravanserai" not in frame.f_code.co_filename:
+        return None
+    if event == "line":
+        lines += 1
+        if lines == at:
+            signal.raise_signal(signal.SIGUSR1)
+    return trace
+
+def handle(*_):
+    global saved
+    saved += 1
+    c.save("run", {"by": "the handler", "saved": saved}, store="s")
+
+def job():
+    os.environ["SOME_API_KEY"] = f"sk-begins-with-this-{at % 2}"
+    c.save(f"new-{at}", {"at": at}, store="s")
+    c.save("run", {"at": at}, store="s")
+    with c.open_run("run", store="s") as run:
+        run.once(f"step {at}", abs, at)
+        run.checkpoint({"at": at}, "by the job")
+
+signal.signal(signal.SIGUSR1, handle)
+at = 0
+job()
+while lines >= at:
+    at, lines = at + int(sys.argv[1]), 0
+    sys.settrace(trace)
+    job()
+    sys.settrace(None)
+    places += 1
+print(places, saved, c.load("run", store="s") == {"at": at})
+"""
+
+
+def test_a_signal_handler_may_save_at_every_line(tmp_path: Path, thorough: bool) -> None:
+    """No lock is held by the code that the handler interrupted, and no save is lost for it."""
+    (tmp_path / "program.py").write_text(ANYWHERE)
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "program.py", "7" if thorough else "301"],
+        cwd=tmp_path,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=600 if thorough else 120,
+    )
+    assert done.returncode == 0, done.stderr
+    places, saved, last = done.stdout.split()
+    assert int(places) > 20
+    assert int(saved) == int(places) - 1
+    assert last == "True"
+
+
 def test_a_save_inside_a_save_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a finaliser or a handler gets in between all the same, it is told, not blocked."""
     real = known_module.Known._render

@@ -119,7 +119,7 @@ def test_a_task_that_is_cancelled_while_it_enters_holds_nothing(
 ) -> None:
     """A worker thread may take the lease after the task that asked for it is gone."""
     workers = ThreadPoolExecutor(32)
-    monkeypatch.setattr(threads, "_executor", workers)
+    monkeypatch.setattr(threads, "_executors", {32: workers})
 
     async def enter() -> None:
         async with open_run("run"):

@@ -460,10 +460,14 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             with kept_by(invocation):
                 return self._land(target, thread, writes, queued, patience, answer, sync=not lazy)
 
-        work = Started(finish)
+        waiting, asking = queued
         if lazy and not lingers:
+            Started(finish)
             return  # the next `put` cannot begin before: see `Invocation.linger`
-        seq = await work
+        if patience and asking is None and answer is None:
+            seq = await waiting.aresult(patience, sync=not lazy)
+        else:
+            seq = await Started(finish)
         if lazy and not await thread.run.until_durable(seq, _LINGER):
             await asyncio.to_thread(thread.run.sync, seq)
         if invocation is not None:
