@@ -156,7 +156,9 @@ async def _arun(journal: Journal, mine: Flight, call: Callable[[], Any]) -> Any:
 
 
 async def _in_turn(journal: Journal, work: Callable[[], Any], begins: Flight | None = None) -> Any:
-    future = in_thread(lambda: journal.turns.do(work), few=not journal.store.is_far)
+    # Its place is taken now: whoever asks for the step after a cancellation finds that it ended.
+    turn = journal.turns.take(work)
+    future = in_thread(lambda: journal.turns.finish(turn), few=not journal.store.is_far)
     try:
         return await wait_for(future)
     except BaseException:

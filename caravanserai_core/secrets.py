@@ -18,6 +18,7 @@ import os
 import re
 from copy import copy
 from functools import cache, cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
@@ -205,19 +206,49 @@ def escaped(text: str, times: int, *, ascii_: bool) -> str:
 
 @cache
 def _encodings(value: str) -> tuple[str, ...]:
-    """The forms in which a value could not be put back: base64, percent-encoding, `repr`."""
+    """The forms in which a value could not be put back: in base64, percent-encoded, and others."""
     # The first is also how it is written in a text that holds half a surrogate pair (`$str`).
     found = [value.replace("\\", "\\\\"), repr(value)[1:-1]]
+    for text in dict.fromkeys(_foreign_json(value)):
+        if "\\" in text:
+            found += [text, json.dumps(text)[1:-1]]
     data = value.encode()
     for before in range(3):
-        # Of a longer base64 text those characters that depend on nothing but the value.
-        text = base64.b64encode(bytes(before) + data).decode()
-        core = text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+        core = _core_of(data, before)
         found += [core, core.translate(str.maketrans("+/", "-_"))]
+        found.append(_core_of(value.encode("utf-32-le"), before))  # a text in an array of numpy
     for coded in (quote(value, safe=""), quote(value), quote_plus(value)):
         if coded != value:
             found += [coded, re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), coded)]
     return tuple(dict.fromkeys(found))
+
+
+def _core_of(data: bytes, before: int) -> str:
+    """Return what is in a longer base64 text of some bytes, whatever stands around them there.
+
+    Args:
+        data: the bytes.
+        before: how many others are before them, modulo 3.
+    """
+    text = base64.b64encode(bytes(before) + data).decode()
+    return text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+
+
+def _foreign_json(value: str) -> Iterator[str]:
+    """Yield a text as other libraries escape it: PHP the slash, Go and .NET what HTML uses too."""
+    specials = ("", "&<>", "&<>+'\"`")
+    for special, (upper, slash, ascii_) in product(specials, product((False, True), repeat=3)):
+        parts = []
+        for char in value:
+            if char in special or (ascii_ and not char.isascii()):
+                units = char.encode("utf-16-be", "surrogatepass")
+                codes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+                parts += ["\\u" + (code.upper() if upper else code) for code in codes]
+            elif char == "/" and slash:
+                parts.append("\\/")
+            else:
+                parts.append(json.dumps(char, ensure_ascii=False)[1:-1])
+        yield "".join(parts)
 
 
 @cache

@@ -1,8 +1,12 @@
 """Signals wait while a run is written: some tenths of a millisecond.
 
 Python runs signal handlers in the main thread, between any two steps of it. One that raises (^C) or
-saves would find an append half done. So while the main thread works on a run, the signals that
-programs handle are held back; they arrive when it is done, or while it waits for another process.
+saves would find an append half done. So while the main thread works on a run, the handlers that
+programs have set are replaced by one that takes note; they are called when it is done, or while it
+waits for another process. Signals without a handler do what they do: a process may end anywhere.
+
+Blocking the signals would not do: where another thread has them unblocked it gets them, and the
+handler runs in the main thread all the same.
 """
 
 from __future__ import annotations
@@ -10,55 +14,90 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 # Not those by which the system reports an error of the program itself: they must not wait.
-_HELD = {
-    number
+_HELD = [
+    int(number)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2")
     if (number := getattr(signal, name, None)) is not None
-}
+]
 
-if sys.platform != "win32":
-    # `signal.pthread_sigmask` turns each number of the mask into an enum, ten times the cost of the
-    # function of C below it.
-    try:
-        _mask: Callable[[int, Iterable[int]], Iterable[int]] = importlib.import_module(
-            "_signal"
-        ).pthread_sigmask
-    except (ImportError, AttributeError):  # another Python than CPython
-        _mask = signal.pthread_sigmask
+_get: Callable[[int], Any] = signal.getsignal
+_set: Callable[[int, Any], Any] = signal.signal
+try:
+    # These turn each number and handler into an enum, ten times the cost of what is below them.
+    _c: Any = importlib.import_module("_signal")
+    _get, _set = _c.getsignal, _c.signal
+except (ImportError, AttributeError):  # another Python than CPython
+    pass
 
 _main = threading.main_thread().ident
-
 _LONGEST = 0.05
 """Seconds that signals wait while somebody else has a `Lock`."""
 
-_before: set[int] | None = None
-"""What was blocked before the main thread began to hold; None while it does not."""
+_holding = False
+_handlers: dict[int, Any] = {}
+"""The program's own handler of each signal that was ever held back."""
+_arrived: dict[int, Any] = {}
+"""Signals that came meanwhile, each once, with the frame that the first one interrupted."""
+
+
+def _arrive(number: int, frame: Any) -> None:
+    if _holding:
+        _arrived.setdefault(number, frame)
+    else:  # `hold` or `let` was interrupted halfway by another signal
+        _handlers[number](number, frame)
 
 
 def hold() -> bool:
     """Hold signals back from the main thread; returns whether this call began it."""
-    global _before
-    if sys.platform == "win32" or _before is not None or threading.get_ident() != _main:
+    global _holding
+    if _holding or threading.get_ident() != _main:
         return False
-    _before = set(_mask(signal.SIG_BLOCK, _HELD))
+    # A handler that is not replaced yet may raise here: those that are pass on what they get.
+    try:
+        for number in _HELD:
+            handler = _get(number)
+            if handler is not _arrive and callable(handler):
+                _handlers[number] = handler
+                _set(number, _arrive)
+    except ValueError as error:
+        if "main interpreter" in str(error):
+            return False  # there are no handlers in a subinterpreter
+        raise
+    _holding = True
     return True
 
 
 def let() -> None:
     """Let the signals come that were held back; for who got True from `hold`."""
-    global _before
-    before, _before = _before, None
-    if sys.platform != "win32" and before is not None:
-        _mask(signal.SIG_SETMASK, before)
+    global _holding
+    _holding = False
+    try:
+        _give_back()
+    finally:
+        _deliver()
+
+
+def _give_back() -> None:
+    for number, handler in list(_handlers.items()):
+        if _get(number) is _arrive:  # else the program has set another one
+            _set(number, handler)
+
+
+def _deliver() -> None:
+    if _arrived:
+        number, frame = _arrived.popitem()
+        try:
+            _handlers[number](number, frame)
+        finally:
+            _deliver()
 
 
 class Lock:
@@ -88,7 +127,7 @@ class Lock:
 
 def sleep(seconds: float) -> None:
     """Wait, and let signals come meanwhile: nothing is half done here."""
-    held = _before is not None and threading.get_ident() == _main
+    held = _holding and threading.get_ident() == _main
     if held:
         let()
     try:
@@ -99,9 +138,11 @@ def sleep(seconds: float) -> None:
 
 
 def _after_fork() -> None:
-    global _before, _main
-    # A forked thread brings its own mask, and is the main one from now on.
-    _before, _main = None, threading.get_ident()
+    global _holding, _main
+    # A forked thread is the main one from now on, and what came was its parent's.
+    _holding, _main = False, threading.get_ident()
+    _arrived.clear()
+    _give_back()
 
 
 if hasattr(os, "register_at_fork"):

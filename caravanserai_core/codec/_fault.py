@@ -112,9 +112,9 @@ class Fault(Exception):
 def secret_refused(source: str) -> Fault:
     """Why a value that holds a declared secret is not kept."""
     return Fault(
-        f"holds the secret {source} as base64 or percent-encoded, as repr() writes it, in a number "
-        "or in bytes, and a reference could not bring that back; keep the secret as a text, or "
-        "make what holds it anew when it is needed",
+        f"holds the secret {source} as base64 or percent-encoded, as repr() or another language's "
+        "JSON writes it, in a number or in bytes, and a reference could not bring that back; keep "
+        "the secret as a text, or make what holds it anew when it is needed",
         SecretFound,
         source,
     )

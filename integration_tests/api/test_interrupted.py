@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from caravanserai import (
     Conflict,
+    FileStore,
     StoreBusy,
     UsageError,
     checkpoint,
@@ -26,6 +28,7 @@ from caravanserai import (
 )
 from caravanserai_core import journal as journal_module
 from caravanserai_core import known as known_module
+from caravanserai_core.stores._seam import Files
 from integration_tests.api.helpers import forget_everything
 from integration_tests.support import ROOT
 
@@ -206,6 +209,99 @@ def test_a_signal_handler_may_save_at_every_line(tmp_path: Path, thorough: bool)
     assert int(places) > 20
     assert int(saved) == int(places) - 1
     assert last == "True"
+
+
+class SlowSync(Files):
+    """A disk on which a handler comes while it is waited for."""
+
+    def sync_data(self, fd: int) -> None:
+        time.sleep(0.05)
+        super().sync_data(fd)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_a_handler_raises_comes_out_as_it_is(tmp_path: Path, others: int) -> None:
+    """A time limit is an `OSError`, and no error of the disk; other threads may get the signal."""
+    store = FileStore(tmp_path, files=SlowSync())
+    over = threading.Event()
+    waiting = [threading.Thread(target=over.wait) for _ in range(others)]
+
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for other in waiting:
+            other.start()
+        for number in range(3):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(TimeoutError, match="too late"):
+                save("run", {"n": number}, store=store)
+        assert signal.getsignal(signal.SIGALRM) is late
+    finally:
+        over.set()
+        signal.signal(signal.SIGALRM, before)
+    assert [waypoint.number for waypoint in history("run", store=store)] == [1, 2, 3]
+    assert (tmp_path / "run/lock").read_bytes() == b""
+
+
+SENDER = """
+import os, random, signal, sys, time
+until = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < until:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(int(sys.argv[1]), number)
+    time.sleep(random.uniform(0, 0.002))
+"""
+
+STORM = """
+import os, signal, sys, threading
+import caravanserai as c
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+armed = False
+def raises(*_):
+    global armed
+    if armed:
+        armed = False  # the program itself is not ready for two at once
+        raise KeyboardInterrupt
+numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+for number in numbers:
+    signal.signal(number, raises)
+told, last = 0, ""
+print("ready", flush=True)
+while last != "last":
+    try:
+        armed = True
+        while not os.path.exists("over"):
+            c.save("run", "more", store="s")
+        c.save("run", "last", store="s")
+        last = c.load("run", store="s")
+    except KeyboardInterrupt:
+        told += 1
+armed = False
+print(told, len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+      all(signal.getsignal(number) is raises for number in numbers))
+"""
+
+
+def test_signals_from_all_sides_leave_no_signal_blocked(tmp_path: Path, thorough: bool) -> None:
+    """However they meet in a save: the program's handlers stand, and each can be reached."""
+    (tmp_path / "sender.py").write_text(SENDER)
+    with subprocess.Popen(
+        [sys.executable, "-c", STORM], cwd=tmp_path, env=ENV, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        subprocess.run(
+            [sys.executable, "sender.py", str(program.pid), "20" if thorough else "2"],
+            cwd=tmp_path,
+            check=True,
+        )
+        (tmp_path / "over").touch()
+        out = program.communicate(timeout=60)[0]
+    told, blocked, stand = out.split()
+    assert int(told) > 50
+    assert (blocked, stand) == ("0", "True")
 
 
 def test_a_save_inside_a_save_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

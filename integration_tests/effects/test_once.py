@@ -508,6 +508,33 @@ def test_a_cancelled_step_is_uncertain_and_a_cancelled_wait_is_not() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("policy", ["ask", "rerun", "stop"])
+def test_a_step_that_ended_as_its_task_was_cancelled_is_not_run_again(policy: Any) -> None:
+    """Whoever asks for it next, in whatever way, gets what it returned."""
+    ran: list[int] = []
+
+    def pay(n: int) -> int:
+        ran.append(n)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()  # a time limit, in that very moment
+        return n
+
+    async def main() -> None:
+        async with open_run("run") as run:
+            for n in range(20):
+                paying = asyncio.create_task(run.aonce("pay", pay, n, key=n, on_uncertain=policy))
+                with pytest.raises(asyncio.CancelledError):
+                    await paying
+                if n % 2:
+                    assert run.once("pay", pay, n, key=n, on_uncertain=policy) == n
+                else:
+                    assert await run.aonce("pay", pay, n, key=n, on_uncertain=policy) == n
+
+    asyncio.run(main())
+    assert ran == list(range(20))
+
+
 def test_a_fresh_pass_runs_all_steps_again() -> None:
     """With other idempotency keys; it holds after a crash in the fresh pass."""
     world = World()

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
 from caravanserai.langgraph import WaypointSaver
+from caravanserai.langgraph._stored import StoredThread
 from caravanserai_core.errors import Conflict
 from caravanserai_core.stores import MemoryStore
 from integration_tests.langgraph.graphs import config, graph_of, says
@@ -133,6 +135,115 @@ def test_a_turn_that_found_an_empty_thread_is_refused_when_another_has_begun_it(
     graph = slow(WaypointSaver(tmp_path / "store"))
     assert graph.get_state(config()).values["log"] == ["other", "b"]
     assert graph.invoke({"log": ["again"]}, config())["log"] == ["other", "b", "again", "b"]
+
+
+def test_a_turn_that_still_reads_while_another_one_ends_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it read is the past by then, and what this process knows is not set back to it."""
+    graph = graph_of(WaypointSaver(tmp_path), {"a": says("a")})
+    graph.invoke({"log": ["first"]}, config(), durability="sync")
+    reads, over = threading.Event(), threading.Event()
+    real = StoredThread.loaded
+
+    def loaded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is slow_one and not over.is_set():
+            reads.set()
+            assert over.wait(20)
+        return real(self, *args, **kwargs)
+
+    outcome: list[Any] = []
+
+    def take_turn() -> None:
+        try:
+            outcome.append(graph.invoke({"log": ["slow"]}, config(), durability="sync"))
+        except Conflict as error:
+            outcome.append(error)
+
+    slow_one = threading.Thread(target=take_turn)
+    monkeypatch.setattr(StoredThread, "loaded", loaded)
+    slow_one.start()
+    assert reads.wait(20)
+    graph.invoke({"log": ["quick"]}, config(), durability="sync")
+    over.set()
+    slow_one.join(20)
+
+    assert isinstance(outcome[0], Conflict)
+    assert graph.get_state(config()).values["log"] == ["first", "a", "quick", "a"]
+    again = graph.invoke({"log": ["slow"]}, config(), durability="sync")
+    assert again["log"][-3:] == ["a", "slow", "a"]
+
+
+def looks_at_it(graph: Any) -> None:
+    graph.get_state(graph.get_state(config()).config)
+
+
+def lists_it(graph: Any) -> None:
+    newest = graph.get_state(config()).config["configurable"]["checkpoint_id"]
+    after = newest[:-1] + chr(ord(newest[-1]) + 1)
+    list(graph.checkpointer.list(config(), before=config(checkpoint_id=after), limit=1))
+
+
+@pytest.mark.parametrize("look", [None, looks_at_it, lists_it])
+def test_a_look_at_a_checkpoint_lets_no_turn_overtake_another(look: Any, tmp_path: Path) -> None:
+    """Only who asks for it by its id, to go on from there, makes a branch of it."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def asks(_: Any) -> Any:
+        said = interrupt("Well?")
+        inside.set()
+        assert go_on.wait(20)
+        return {"log": [said]}
+
+    graph = graph_of(WaypointSaver(tmp_path), {"asks": asks})
+    graph.invoke({"log": ["first"]}, config(), durability="sync")
+    asked = graph.get_state(config()).config
+    if look is not None:
+        look(graph)
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(graph.invoke, Command(resume="yes"), config(), durability="sync")
+        assert inside.wait(20)
+        graph.update_state(config(), {"log": ["second"]}, as_node="asks")
+        go_on.set()
+        with pytest.raises(Conflict):
+            answering.result()
+    assert graph.get_state(config()).values["log"] == ["first", "second"]
+
+    graph.update_state(asked, {"log": ["branch"]}, as_node="asks")
+    assert graph.get_state(config()).values["log"] == ["first", "branch"]
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_an_update_of_what_is_no_longer_the_newest_is_refused(by_id: bool, tmp_path: Path) -> None:
+    """But for one that names the checkpoint it is made from: that is a branch on purpose."""
+
+    class Late(WaypointSaver):
+        """A saver in front of whose first update a whole turn takes place."""
+
+        turn: Callable[[], Any] | None = None
+
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            turn, self.turn = self.turn, None
+            if turn is not None and metadata["source"] == "update":
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(turn).result()
+            return super().put(config, checkpoint, metadata, new_versions)
+
+    saver = Late(tmp_path)
+    graph = graph_of(saver, {"a": says("a")})
+    graph.invoke({"log": ["first"]}, config(), durability="sync")
+    place = graph.get_state(config()).config if by_id else config()
+    saver.turn = lambda: graph.invoke({"log": ["turn"]}, config(), durability="sync")
+    if by_id:
+        graph.update_state(place, {"log": ["update"]}, as_node="a")
+        assert graph.get_state(config()).values["log"] == ["first", "a", "update"]
+        return
+    with pytest.raises(Conflict):
+        graph.update_state(place, {"log": ["update"]}, as_node="a")
+    assert graph.get_state(config()).values["log"] == ["first", "a", "turn", "a"]
+    graph.update_state(place, {"log": ["update"]}, as_node="a")
+    assert graph.get_state(config()).values["log"][-2:] == ["a", "update"]
 
 
 def test_the_saver_of_langgraph_loses_turns_silently() -> None:

@@ -106,6 +106,8 @@ class Invocation:
         base: the highest channel version that it loaded, or None.
         replays: it is a subgraph's that is replayed from before its own first checkpoint, or not.
         explicit: it asked for a checkpoint by its id.
+        looks_on: it is no call of its own if one by an id came before it.
+        start: namespace and id of the checkpoint that it was to go on from, if that was said.
         null_writes: the checkpoint it loaded has writes that no node made.
         linger: a finished task may wait for the checkpoint that its writes lead to. Not with
             `max_concurrency`: asynchronous tasks and `put`s share its slots, so that the `put`
@@ -123,6 +125,8 @@ class Invocation:
         self.passive = "__pregel_runtime" not in configurable
         self.explicit = bool(configurable.get("checkpoint_id"))
         self.linger = is_async and self.mode == "async" and not limited
+        self.start: tuple[str, str | None] | None = None
+        self.looks_on = self.passive and configurable.get("checkpoint_id", "") is None
         self.replays = False
         self.runtime = configurable.get("__pregel_runtime")
         self.base: Any = None
@@ -208,8 +212,11 @@ class Invocations:
         invocation.base = max(versions.values(), default=None)
         before = self.opened()
         runtime = before.runtime if before is not None else None
+        # Asked for one checkpoint, a graph or an update looks at the newest too (langgraph 1.2.24).
         if runtime is not None and runtime is invocation.runtime:
-            return  # asked for one checkpoint, it looks at the newest too (langgraph 1.2.24)
+            return
+        if before is not None and before.start is not None and invocation.looks_on:
+            return
         looks = before is not None and invocation.passive and not before.passive
         if before is not None and looks and before.first is None:
             # `get_state` between two steps of a stream: the next version is the stream's.
@@ -238,7 +245,12 @@ class Invocations:
         version = self._minted.get(current) if isinstance(current, str) else None
         opened = self.opened()
         invocation = None
-        if opened is not None and opened.first is None and opened.base == current:
+        if (
+            opened is not None
+            and opened.base == current
+            # What a `Command` brings makes a version that no channel may have got.
+            and (opened.first is None or not opened.passive)
+        ):
             invocation = opened
         elif version is not None:
             invocation = version.invocation

@@ -157,14 +157,16 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         target = target_of(config)
         loaded = self._load(target)
         found = self._tuple(target, loaded)
-        self._begin(config, found, is_async=False, late=None if loaded is None else loaded.late)
+        late = None if loaded is None else loaded.late
+        self._begin(config, target, found, is_async=False, late=late)
         return found
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         target = target_of(config)
         loaded = await asyncio.to_thread(self._load, target)
         found = self._tuple(target, loaded)
-        self._begin(config, found, is_async=True, late=None if loaded is None else loaded.late)
+        late = None if loaded is None else loaded.late
+        self._begin(config, target, found, is_async=True, late=late)
         return found
 
     def _load(self, target: Target) -> Loaded | None:
@@ -180,6 +182,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
     def _begin(
         self,
         config: RunnableConfig,
+        target: Target,
         found: CheckpointTuple | None,
         *,
         is_async: bool,
@@ -198,6 +201,8 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             invocation.answer = outer.answer
         versions: Mapping[str, Any] = {}
         if found is not None:
+            if replays or target.checkpoint_id is not None:
+                invocation.start = (target.ns, found.checkpoint["id"])
             versions = found.checkpoint["channel_versions"]
             invocation.null_writes = any(
                 task == NULL_TASK for task, _, _ in found.pending_writes or ()
@@ -229,7 +234,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         found = self._list(config, filter or {}, before, limit)
         if config is not None and _is_replay(config, before, limit):
             item = next(found, None)
-            self._begin(config, item, is_async=False, replays=True)
+            self._begin(config, target_of(config), item, is_async=False, replays=True)
             found = iter([item] if item is not None else [])
         yield from found
 
@@ -245,7 +250,7 @@ class WaypointSaver(BaseCheckpointSaver[str]):
         found = self._list(config, filter or {}, before, limit)
         if config is not None and _is_replay(config, before, limit):
             item = await asyncio.to_thread(next, found, None)
-            self._begin(config, item, is_async=True, replays=True)
+            self._begin(config, target_of(config), item, is_async=True, replays=True)
             found = iter([item] if item is not None else [])
         while (item := await asyncio.to_thread(next, found, None)) is not None:
             yield item
@@ -377,10 +382,32 @@ class WaypointSaver(BaseCheckpointSaver[str]):
             kept = metadata_of(config, metadata, self._metadata_keys)
             # The versions behind an answer do not tell what they belong to (langgraph 1.2.24).
             call = (invocation, _answer_of(config, self._invocations.opened()))
-            return thread.put(target.ns, target.checkpoint_id, checkpoint, kept, call, self.schema)
+            chosen = self._is_chosen(target, thread, metadata, invocation)
+            parent = target.checkpoint_id
+            return thread.put(target.ns, parent, checkpoint, kept, call, self.schema, chosen=chosen)
         except BaseException as error:
             self._invocations.failed(checkpoint["channel_versions"], invocation, error)
             raise
+
+    def _is_chosen(
+        self,
+        target: Target,
+        thread: Thread,
+        metadata: CheckpointMetadata,
+        invocation: Invocation | None,
+    ) -> bool:
+        """Say whether a checkpoint goes on from one that was asked for by its id, to do so.
+
+        Somebody may only have looked at that: a graph's steps count what their own call asked for.
+        """
+        place = (target.ns, target.checkpoint_id)
+        calls = [call for call in (invocation, self._invocations.opened()) if call is not None]
+        if any(call.start == place for call in calls):
+            return True
+        # Without a graph the saver's methods are called in any order.
+        if metadata.get("source") == "update":
+            return not calls
+        return all(call.passive for call in calls) and thread.was_read(*place)
 
     def _lost(
         self,

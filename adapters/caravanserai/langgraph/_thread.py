@@ -86,6 +86,9 @@ class Thread(StoredThread):
     def __init__(self, run: Pipeline) -> None:
         super().__init__(run)
         self._known: dict[str, _Known] = {}
+        # How often it was forgotten; by namespace, how often what is done here moved `_known`.
+        self._forgotten = 0
+        self._moves: dict[str, int] = {}
         self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
         self._so_far: dict[str, deque[str]] = {}
         self._branches: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -112,25 +115,37 @@ class Thread(StoredThread):
             SchemaMismatch: see `loaded`.
         """
         for _ in range(8):
+            # Another turn here may get ahead while this one reads: what it knows then counts.
+            place = self._place(ns)
             found = self.run.newest(ns)
-            if found is None or not found.chain:
+            record = found.chain[-1] if found is not None and found.chain else None
+            head = stored(record) if record is not None else None
+            if head is None or record is None or record.waypoint <= self._fresh_after:
                 with self.lock:
-                    self._known.pop(ns, None)
+                    if place == self._place(ns):
+                        self._known.pop(ns, None)
                 return None
-            record = found.chain[-1]
-            head = stored(record)
-            if head is None or record.waypoint <= self._fresh_after:
-                with self.lock:
-                    self._known.pop(ns, None)
-                return None
+            assert found is not None
             since: list[Record] | None = found.since
             if is_pause(record) or record.head["meta"].get("early"):
                 since = self.records_of(ns, head.id)
             if since is not None:
                 loaded = self.loaded(ns, head, self._decoder(found.chain), since, wanted)
-                self._learn(ns, loaded, wanted.number)
+                self._learn(ns, loaded, wanted.number, place)
                 return loaded
         raise Conflict(f"thread {one_line(self.run.run_id)} is rewritten all the time")
+
+    def _place(self, ns: str) -> tuple[int, int]:
+        with self.lock:
+            return self._forgotten, self._moves.get(ns, 0)
+
+    def _move(self, ns: str, known: _Known | None) -> None:
+        """Set what is known of a namespace by what was done here; the caller holds the lock."""
+        self._moves[ns] = self._moves.get(ns, 0) + 1
+        if known is None:
+            self._known.pop(ns, None)
+        else:
+            self._known[ns] = known
 
     def answered(self, ns: str, loaded: Loaded, wanted: Schema = FIRST) -> Loaded:
         """Return a checkpoint with what people answered since; see `People.delivered`."""
@@ -143,6 +158,10 @@ class Thread(StoredThread):
                 waits = [w for w in told.writes if w.channel != ASKED or w.task not in going_on]
                 told.writes[:] = waits
         return loaded._replace(writes=writes, late=late)
+
+    def was_read(self, ns: str, checkpoint_id: str | None) -> bool:
+        """Say whether a checkpoint was read by its id, by whomever."""
+        return (ns, checkpoint_id) in self._branches
 
     def branch(self, ns: str, checkpoint_id: str) -> None:
         """Note that a checkpoint was read on purpose."""
@@ -203,6 +222,7 @@ class Thread(StoredThread):
         with self.lock:
             self.index = Index(self.run.store, self.run.run_id)
             self._known.clear()
+            self._forgotten += 1
             self._told.clear()
             self._so_far.clear()
             self._branches.clear()
@@ -215,9 +235,11 @@ class Thread(StoredThread):
         known = self._known.get(ns)
         return known is not None and "counters_since_delta_snapshot" in known.meta["metadata"]
 
-    def _learn(self, ns: str, loaded: Loaded, schema: int) -> None:
+    def _learn(self, ns: str, loaded: Loaded, schema: int, place: tuple[int, int]) -> None:
         self.people.learn(loaded)
         with self.lock:
+            if place != self._place(ns):
+                return
             known = self._known.get(ns)
             if known is not None and known.id == loaded.stored.id and known.schema == schema:
                 return
@@ -240,6 +262,8 @@ class Thread(StoredThread):
         metadata: dict[str, Any],
         call: tuple[Invocation | None, Answer | None] = (None, None),
         schema: Schema = FIRST,
+        *,
+        chosen: bool = False,
     ) -> Queued:
         """Encode a checkpoint and give it its place; the result says when it is on the disk.
 
@@ -251,6 +275,7 @@ class Thread(StoredThread):
             call: what it is a step of, and the answer that came with it; it is not written if one
                 before it was not, or if that was refused.
             schema: what the program declares of its states.
+            chosen: its parent was asked for by its id, to go on from there.
 
         Raises:
             Conflict: another turn went on from the same checkpoint; nothing is written.
@@ -263,7 +288,7 @@ class Thread(StoredThread):
         checkpoint_id, invocation = checkpoint["id"], call[0]
         with self.lock:
             begins = invocation is None or invocation.passive or invocation.replays
-            free = self._may_branch(ns, parent, metadata.get("source"), begins=begins)
+            free = chosen or self._may_branch(ns, parent, metadata.get("source"), begins=begins)
             meta = head_of(checkpoint, parent, metadata)
             if (ns, checkpoint_id) in self._told:
                 meta["early"] = True  # some of its writes stand before it
@@ -281,7 +306,7 @@ class Thread(StoredThread):
                 schema=schema,
             )
             lists = Lists(state, prepared)
-            self._known[ns] = _Known(checkpoint_id, state, meta, lists, schema=schema.number)
+            self._move(ns, _Known(checkpoint_id, state, meta, lists, schema=schema.number))
             if parent is not None:
                 self._told.pop((ns, parent), None)
         return queued
@@ -308,7 +333,7 @@ class Thread(StoredThread):
                 raise self.overlap(ns) from error
 
     def _may_branch(self, ns: str, parent: str | None, source: object, *, begins: bool) -> bool:
-        """Say whether a checkpoint may follow whatever is newest.
+        """Say whether a checkpoint may follow whatever is newest, though nobody chose its parent.
 
         Args:
             ns: its namespace.
@@ -320,7 +345,7 @@ class Thread(StoredThread):
         Raises:
             Conflict: it may only follow its parent, and that is no longer the newest.
         """
-        if source in ("update", "fork") or (ns, parent) in self._branches:
+        if source == "fork":
             return True
         if parent is None and begins:
             return True
@@ -347,7 +372,7 @@ class Thread(StoredThread):
     def lost(self, ns: str) -> None:
         """Forget what a save that failed would have made the newest."""
         with self.lock:
-            self._known.pop(ns, None)
+            self._move(ns, None)
 
     def _branch(self, ns: str, parent: str | None) -> int:
         """Return the waypoint that a checkpoint branches off from; 0 where it follows the newest.
