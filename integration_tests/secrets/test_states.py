@@ -7,9 +7,11 @@ import json
 import random
 import re
 import urllib.parse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from caravanserai_core import SecretFound, checkpoint, codec, declare_secret, load, open_run
@@ -151,6 +153,30 @@ def test_an_encoded_secret_is_refused_with_its_path(store_dir: Path, how: str, v
     assert value not in str(caught.value)
     assert load("run") == {"fine": 1}
     assert hits(store_dir) == []
+
+
+FOREIGN: dict[str, Callable[[str], Any]] = {
+    "PHP": lambda v: json.dumps(f"a/{v}").replace("/", "\\/"),
+    "PHP in JSON": lambda v: json.dumps(json.dumps(v).replace("/", "\\/")),
+    ".NET": lambda v: json.dumps(v).replace("+", "\\u002B"),
+    ".NET, the slash too": lambda v: json.dumps(v).replace("+", "\\u002b").replace("/", "\\/"),
+    "an array of numpy": lambda v: numpy.array([["before", v, v]]),
+    "a text of numpy": lambda v: numpy.str_(f"a {v}"),
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN)
+def test_a_secret_as_others_write_it_is_refused_too(store_dir: Path, how: str) -> None:
+    """A tool's answer is JSON of whatever language it is written in."""
+    value = FOREIGN[how](planted.ENVIRONMENT["PLANTED_TOKEN"])
+    with pytest.raises(SecretFound) as caught:
+        checkpoint("run", {"answer": value})
+    assert caught.value.path.startswith("$.answer")
+    checkpoint("run", {}, f"The tool said {value}.")
+    assert hits(store_dir) == []
+    if isinstance(value, str):
+        note = (store_dir / "run" / "latest.md").read_text()
+        assert "[secret env:PLANTED_TOKEN]" in note
 
 
 def test_a_refused_secret_in_a_key_is_told(store_dir: Path) -> None:

@@ -25,6 +25,7 @@ from langgraph.types import (
 
 from caravanserai import langchain
 from caravanserai_core import codec
+from caravanserai_core.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,10 @@ def kept_error(error: BaseException) -> KeptError:
 
 def _text(make: Callable[[object], str], error: BaseException) -> str:
     try:
-        return str(make(error))[:_LONGEST_TEXT]
+        text = str(make(error))
+        if len(text) > _LONGEST_TEXT:
+            text = redact(text)[:_LONGEST_TEXT]  # before it is cut: of half a secret nobody knows
+        return text
     except Exception as failed:  # noqa: BLE001  # a program's own method; the class says enough
         return f"<{type(failed).__name__} while this was shown>"
 

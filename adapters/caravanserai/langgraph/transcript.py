@@ -57,7 +57,8 @@ def transcript(
     channels = {name: value for name, value in values.items() if isinstance(value, list)}
     for channel, value in writes:
         if not channel.startswith("__") and (channel in channels or channel not in values):
-            channels[channel] = _added(channels.get(channel, []), _unshared(value, values))
+            before = channels.get(channel, [])
+            channels[channel] = _added(channel, before, _unshared(value, values))
     if _MESSAGES in values or _MESSAGES in channels:
         return messages_of(channels.get(_MESSAGES, []))
     return _longest(channels.values())
@@ -76,7 +77,7 @@ def _begun(given: Any, since: Sequence[Since]) -> Transcript:
     handed = handed_in(since)
     channels: dict[str, list[Any]] = {}
     for channel, value in _fields(given):
-        channels[channel] = _added([], value)
+        channels[channel] = _added(channel, [], value)
     found = _longest(channels.values())
     if _MESSAGES in channels:
         found = messages_of(channels[_MESSAGES])
@@ -143,7 +144,7 @@ def _unshared(value: Any, values: Mapping[str, Any]) -> Any:
     return [*(known if isinstance(known, list) else [])[: same["first"]], *same["then"]]
 
 
-def _added(before: list[Any], value: Any) -> list[Any]:
+def _added(channel: str, before: list[Any], value: Any) -> list[Any]:
     """Return a channel's list with what is written to it."""
     whole = _overwriting(value)
     if whole is not None:
@@ -151,6 +152,8 @@ def _added(before: list[Any], value: Any) -> list[Any]:
     items = value if isinstance(value, list) else [value]
     if before and items[: len(before)] == before:
         return items  # a channel without a reducer is written whole
+    # Texts alone are some list of the program's; beside messages each is what a user said.
+    talks = channel == _MESSAGES or any(isinstance(item, dict) for item in (*before, *items))
     kept: list[Any] = list(before)
     places = {id_: place for place, item in enumerate(kept) if (id_ := _id(item))}
     gone: set[int] = set()
@@ -166,7 +169,7 @@ def _added(before: list[Any], value: Any) -> list[Any]:
         else:
             if id_:
                 places[id_] = len(kept)
-            kept.append(_said(item))
+            kept.append(_said(item) if talks else item)
     return [item for place, item in enumerate(kept) if place not in gone]
 
 
