@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from caravanserai_core.errors import CaravanseraiError, JournalDamaged, NewerFormat
-from caravanserai_core.reading import opening
+from caravanserai_core.names import folder_name
+from caravanserai_core.reading import misplaced, opening
 
 if TYPE_CHECKING:
     from caravanserai_core.records import Record
@@ -93,6 +94,8 @@ def runs(store: Store) -> list[RunInfo]:
             try:
                 first = opening(listed.opening)
                 run_id, adapter, origin = first.run_id, first.adapter, first.origin
+                if folder_name(run_id) != listed.folder:
+                    run_id, error = listed.folder, misplaced(listed.folder, run_id)
             except (NewerFormat, JournalDamaged) as problem:
                 error = str(problem)
         if listed.legacy:

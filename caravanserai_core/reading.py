@@ -176,12 +176,16 @@ def opening(record: Record, run_id: str | None = None, *, resolve: bool = False)
     except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise JournalDamaged(f"an open record cannot be read: {error!r}", offset=0) from None
     if run_id is not None and found.run_id != run_id:
-        raise JournalDamaged(
-            f"the folder of run {one_line(run_id)} holds the run {one_line(found.run_id)}. Was it "
-            "copied or renamed? Give it its own name back.",
-            offset=0,
-        )
+        raise JournalDamaged(misplaced(run_id, found.run_id), offset=0)
     return found
+
+
+def misplaced(run_id: str, found: str) -> str:
+    """Say that the folder of a run holds another one."""
+    return (
+        f"the folder of run {one_line(run_id)} holds the run {one_line(found)}. Was it copied or "
+        "renamed? Give it its own name back."
+    )
 
 
 def data_of(record: Record, state: Any = None, *, lenient: bool = False) -> Any:

@@ -12,7 +12,7 @@ from caravanserai_core import listing, lookup, survey
 from caravanserai_core import repair as repairing
 from caravanserai_core.cli import _out, _runs
 from caravanserai_core.cli._app import Session, common_options, json_option
-from caravanserai_core.errors import CaravanseraiError, RunNotFound, UsageError
+from caravanserai_core.errors import CaravanseraiError, RunNotFound, StoreRefused, UsageError
 from caravanserai_core.leaks import leaks
 from caravanserai_core.quoting import visible
 from caravanserai_core.records import Record
@@ -184,8 +184,10 @@ def _reports(store: Store, run: str | None) -> Iterator[Report]:
     for info in listing.runs(store):
         try:
             report = verify(store, info.run_id)
-        except RunNotFound:
+        except (RunNotFound, StoreRefused) as error:
             if not info.error:
+                if isinstance(error, StoreRefused):
+                    raise
                 continue  # deleted since it was listed
             report = Report(info.run_id, 0, 0, [])  # so damaged that its name cannot be read
         if info.error and not report.damaged:

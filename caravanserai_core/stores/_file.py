@@ -267,11 +267,16 @@ class FileStore(Store):
         try:
             if not _folder.check_run_folder(self._files, path):
                 return None
-            reader = RunReader(self._files, path)
-            return reader.look(lambda: reader.listed(name))
         except (StoreRefused, FileNotFoundError):
             return None  # a link, another user's, or deleted just now: not a run of this store
-        except (JournalDamaged, StoreFailed) as error:
+        except StoreFailed as error:
+            return Listed(name, None, None, str(error))
+        try:
+            reader = RunReader(self._files, path)
+            return reader.look(lambda: reader.listed(name))
+        except FileNotFoundError:
+            return None  # deleted just now
+        except (JournalDamaged, StoreFailed, StoreRefused) as error:
             return Listed(name, None, None, str(error))
         except OSError as error:
             return Listed(name, None, None, str(_folder.failed(_UNREADABLE, path, error)))

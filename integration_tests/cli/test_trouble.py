@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -72,6 +73,35 @@ def test_log_lists_what_lies_on_both_sides_of_damage(cli: Callable[..., Any]) ->
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["1", "3", "4"]
     assert "damaged" in result.stderr
     assert len(json.loads(cli("log", "demo", "--json").stdout)["damage"]) == 1
+
+
+@pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "a copy"])
+def test_a_run_that_cannot_be_opened_is_not_left_out(cli: Callable[..., Any], what: str) -> None:
+    """A look at all runs tells of each folder that holds a journal, and of which it is."""
+    make("good")
+    make("demo")
+    name = "demo"
+    if what == "a copy":
+        name = "demo-backup"
+        shutil.copytree(journal_of().parent, journal_of(name).parent)
+    else:
+        journal_of().rename("moved")
+        if what == "a link":
+            journal_of().symlink_to(Path("moved").absolute())
+        elif what == "a pipe":
+            os.mkfifo(journal_of())
+        else:
+            journal_of().mkdir()
+
+    verified = cli("verify")
+    assert verified.exit_code == 4
+    assert "good: ok" in verified.output
+    assert f"{name}: damaged" in verified.output
+    rows = {line.split("\t")[0]: line.split("\t") for line in cli("list").output.splitlines()}
+    assert rows[name][3] == "damaged"
+    assert rows["good"][3] == "stopped"
+    if what == "a copy":
+        assert rows["demo"][3] == "stopped"
 
 
 def test_verify_names_file_and_waypoint(cli: Callable[..., Any]) -> None:
