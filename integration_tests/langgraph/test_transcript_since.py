@@ -193,6 +193,43 @@ class Log(TypedDict):
     messages_seen: Annotated[list[str], operator.add]
 
 
+class Payments(TypedDict):
+    """Texts that are no conversation."""
+
+    paid: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("kind", ["fails", "asks"])
+def test_of_tasks_of_one_node_it_is_told_which_are_over(kind: str, tmp_path: Path) -> None:
+    """Who goes on from the note must not pay again; and what a task wrote is nobody's words."""
+    saver = Counting(tmp_path)
+
+    def pay(number: Any) -> Any:
+        if number == 2:
+            saver.wait_for(3)
+            if kind == "fails":
+                raise ZeroDivisionError
+            interrupt("Pay number 2?")
+        return {"paid": [f"paid {number}"]}
+
+    builder = StateGraph(Payments)
+    builder.add_node("pay", pay)
+    builder.add_conditional_edges(START, lambda _: [Send("pay", n) for n in range(4)])
+    graph = builder.compile(checkpointer=saver)
+    try:
+        graph.invoke({"paid": []}, CONFIG, durability="sync")
+    except ZeroDivisionError:
+        pass
+
+    note = (tmp_path / "t" / "latest.md").read_text()
+    happened = note.partition("## Happened")[2].partition("## Next")[0]
+    assert [f"paid {n}" in happened for n in range(4)] == [True, True, False, True]
+    assert ("for that task alone" in note) is (kind == "fails")
+    found = handoff("t", store=tmp_path)
+    assert found.goal is None
+    assert found.messages == []
+
+
 def test_a_channel_that_is_written_whole_is_not_doubled(tmp_path: Path) -> None:
     stopped(tmp_path, [*BEFORE, AIMessage("four")], state=Whole)
     assert texts(tmp_path) == ["one", "two", "three", "four"]

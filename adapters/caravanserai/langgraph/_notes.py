@@ -396,7 +396,7 @@ class Stop(NamedTuple):
 
     Attributes:
         writes: what the tasks of the step wrote.
-        lines: what those that are over did, a line each.
+        lines: what those that are over did, a line each; nothing of those that stopped.
         tasks: the pushed tasks of the checkpoint, to name their nodes.
         so_far: what earlier checkpoints of the lane told.
         ns: checkpoint namespace.
@@ -410,13 +410,11 @@ class Stop(NamedTuple):
     ns: str
     goal: str | None
 
-    def note(self, summary: str, next_: Iterable[str], own: Iterable[str]) -> Note:
-        """Build the note; `own` are the nodes that the summary is about."""
-        about = [f"Node {code_name(node)} " for node in own]
-        others = [line for line in self.lines if not line.startswith(tuple(about))]
+    def note(self, summary: str, next_: Iterable[str]) -> Note:
+        """Build the note."""
         return Note(
             summary,
-            happened=others,
+            happened=self.lines,
             next=next_,
             so_far=list(self.so_far)[-_SO_FAR:],
             goal=self.goal,
@@ -468,7 +466,6 @@ def pause_note(stop: Stop) -> Note:
         f"{inside(stop.ns, story)} on. The run can wait as long as you like; no process has to "
         "stay alive.",
         ["A person answers.", again],
-        nodes,
     )
 
 
@@ -481,10 +478,10 @@ def error_note(stop: Stop) -> Note:
         return stop.note(
             f"{inside(stop.ns, who)} stopped and waits for a person. No process has to stay alive.",
             ["A person answers.", f"{who} runs again; steps under `once` return what they did."],
-            [node] if node else [],
         )
+    # Of a node that was sent several tasks the others are over.
+    only = ", for that task alone" if any(t.startswith(f"{who} ") for t in stop.lines) else ""
     return stop.note(
         f"**{inside(stop.ns, who)} failed:** {_error_text(failed)}.",
-        [f"{who} runs again: invoke the graph with `None`, or start the job as before."],
-        [node] if node else [],
+        [f"{who} runs again{only}: invoke the graph with `None`, or start the job as before."],
     )

@@ -504,7 +504,10 @@ class Thread(StoredThread):
             writes = told.writes if told is not None else []
             tasks = known.state["channel_values"].get("__pregel_tasks")
             lines = self._so_far.get(ns, ())
-            done = _notes.in_order(told.lines.values()) if told is not None else []
+            # Of the tasks of one node, one may have stopped and the others be over.
+            stopped = {write.task for write in writes if write.channel in (ASKED, "__error__")}
+            over = told.lines.items() if told is not None else ()
+            done = _notes.in_order(line for task, line in over if task not in stopped)
             stop = _notes.Stop(writes, done, tasks, lines, ns, self.run.goal)
             tell = _notes.pause_note if kind == "interrupt" else _notes.error_note
             note = _notes.untold(lambda: tell(stop), Note(f"**The graph stopped:** {kind}."))
