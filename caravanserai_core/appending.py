@@ -21,6 +21,7 @@ from caravanserai_core.notes import Note
 from caravanserai_core.opening import legacy_draft, open_body, writer
 from caravanserai_core.quoting import one_line
 from caravanserai_core.records import FORMAT, Draft
+from caravanserai_core.redact import redact
 from caravanserai_core.secrets import refuse
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown
 
@@ -132,7 +133,8 @@ class Appending(Known):
         if self._tail is None:
             self._carried = []
             self._ledger = self._ledger or Ledger()
-            _log.info("run %s is new in %s", one_line(self.run_id), self.store.where(self.run_id))
+            where = redact(self.store.where(self.run_id))
+            _log.info("run %s is new in %s", one_line(self.run_id), where)
         self._opening = self._opening or self._open_body()
         self.observed = True
         self.last_append = at

@@ -41,6 +41,10 @@ def fork_run(store: Store, run_id: str, at: int | None, new_run_id: str) -> int:
     """
     if run_id == new_run_id:
         raise UsageError(f"a fork of run {one_line(run_id)} needs a name of its own")
+    return compaction.unmoved(lambda: _fork(store, run_id, at, new_run_id))
+
+
+def _fork(store: Store, run_id: str, at: int | None, new_run_id: str) -> int:
     number = reading.waypoint(
         store, run_id, None if at is None else points.resolve(store, run_id, at)
     ).number

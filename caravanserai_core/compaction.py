@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from caravanserai_core import codec, delta, patching, reading, survey
-from caravanserai_core.errors import UsageError
+from caravanserai_core.errors import JournalDamaged, UsageError
 from caravanserai_core.lane import Lane, Patch, Prepared
 from caravanserai_core.notes import recorded
 from caravanserai_core.opening import legacy_draft, writer
 from caravanserai_core.origins import handed_origin
 from caravanserai_core.quoting import one_line
-from caravanserai_core.records import FORMAT, Draft, Record
+from caravanserai_core.records import FORMAT, Draft, Malformed, Record
 from caravanserai_core.secrets import refuse
 from caravanserai_core.stores.base import SELF, Line, Sealed, Shown, Within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypeVar
 
     from caravanserai_core.stores.base import Store, Tail
+
+    T = TypeVar("T")
 
     Keep = Callable[[Record], bool | None]
     """Says of a waypoint or an entry whether it stays; None for an entry: as its waypoint does."""
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
     Heads = dict[str, tuple[int, str]]
     """Number and time of the newest waypoint of each lane."""
+
+_MOST_TRIES = 8
 
 ANEW = {"open", "snapshot", "roll", "removed"}
 """Kinds that the new journal gets of its own."""
@@ -139,6 +144,21 @@ class Branch(NamedTuple):
 
 
 _NOTES_AT_ONCE = 200
+
+
+def unmoved(work: Callable[[], T]) -> T:
+    """Do work that reads a journal more than once; again where it was rewritten in between.
+
+    Raises:
+        JournalDamaged: it does not fit together however often it is read.
+    """
+    for left in reversed(range(_MOST_TRIES)):
+        try:
+            return work()
+        except Malformed as error:
+            if not left:
+                raise JournalDamaged(f"the journal does not fit together: {error}") from error
+    raise AssertionError("not reached")
 
 
 def copy_run(

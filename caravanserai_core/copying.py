@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from caravanserai_core import listing, survey, trees
-from caravanserai_core.compaction import ANEW, copy_run
+from caravanserai_core.compaction import ANEW, copy_run, unmoved
 from caravanserai_core.errors import CaravanseraiError, SecretFound, StoreFailed, UsageError
 from caravanserai_core.quoting import one_line
 from caravanserai_core.stores import Store, open_store
@@ -86,7 +86,7 @@ class _Runs:
 
     def copy(self, run_id: str, target: Store) -> int:
         try:
-            copied = copy_run(self._store, run_id, target, run_id)
+            copied = unmoved(lambda: copy_run(self._store, run_id, target, run_id))
         except SecretFound as found:
             raise SecretFound(
                 f"it holds the secret {found.name}, which stood there before it was declared. "

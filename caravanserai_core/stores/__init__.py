@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core.errors import UsageError
+from caravanserai_core.redact import redact
 from caravanserai_core.stores._file import FileStore
 from caravanserai_core.stores._memory import MemoryStore
 from caravanserai_core.stores.base import Store
@@ -108,5 +109,5 @@ def _kept(address: str, query: str) -> int | None:
         return None
     name, _, value = query.partition("=")
     if name != "keep" or not (value.isascii() and value.isdigit()):
-        raise UsageError(f"{address}: a file:// URL takes ?keep=NUMBER, and nothing else")
+        raise UsageError(f"{redact(address)}: a file:// URL takes ?keep=NUMBER, and nothing else")
     return int(value)

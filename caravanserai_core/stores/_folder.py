@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from caravanserai_core.errors import CaravanseraiError, StoreFailed, StoreRefused
 from caravanserai_core.quoting import visible
+from caravanserai_core.redact import redact
 from caravanserai_core.stores._seam import NEW, OVER
 
 if TYPE_CHECKING:
@@ -194,8 +195,8 @@ def refuse_file(files: Files, root: str) -> None:
             raise failed("the store cannot be read", path, error) from error
     if not stat.S_ISDIR(mode):
         raise StoreRefused(
-            f"{visible(path)} is a file, and a store is a folder. Give another path with store= or "
-            "CARAVANSERAI_STORE."
+            f"{visible(redact(path))} is a file, and a store is a folder. Give another path with "
+            "store= or CARAVANSERAI_STORE."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from caravanserai import (
+    JournalDamaged,
     Note,
     RunNotFound,
     UsageError,
@@ -27,6 +28,7 @@ from caravanserai import (
 )
 from caravanserai_core import reading
 from caravanserai_core.journal import forget
+from caravanserai_core.records import Malformed
 from caravanserai_core.stores import FileStore, MemoryStore, _file
 from caravanserai_core.verify import verify
 
@@ -273,3 +275,28 @@ def test_a_store_in_memory_forks_too() -> None:
     fork("parent", new_run_id="branch", store=store)
 
     assert load("branch", store=store) == {"n": (1,)}
+
+
+def test_a_fork_of_a_run_that_is_rewritten_meanwhile(
+    store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the journal more than once; a prune in between is no damage."""
+    for n in range(1, 41):
+        checkpoint("run", {"n": n, "text": "x" * 3000}, f"step {n}")
+    real, left = FileStore.chain, [2]
+
+    def chain(self: FileStore, run_id: str, number: int) -> Any:
+        if run_id == "run" and left[0]:
+            left[0] -= 1
+            raise Malformed("a waypoint that this one builds on is missing")
+        return real(self, run_id, number)
+
+    monkeypatch.setattr(FileStore, "chain", chain)
+    assert fork("run", at=30, new_run_id="other") == 30
+    assert left == [0]
+    assert load("other") == {"n": 30, "text": "x" * 3000}
+
+    left[0] = 1000
+    with pytest.raises(JournalDamaged, match="does not fit together"):
+        fork("run", at=30, new_run_id="third")
+    assert [run.run_id for run in list_runs()].count("third") == 0
