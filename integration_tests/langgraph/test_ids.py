@@ -379,3 +379,15 @@ def test_lists_are_ordered_by_id_in_files_too(tmp_path: Path) -> None:
     again = WaypointSaver(FileStore(tmp_path / "store"))
     assert [one.checkpoint["id"] for one in again.list(config())] == ["09", "05", "03", "01"]
     assert value(again, config()) == "03", "the newest is the one that was stored last"
+
+
+def test_a_thread_with_the_id_zero_is_one_thread(tmp_path: Path) -> None:
+    """LangGraph takes an id that is false for none, and hands it over in both ways."""
+    graph = graph_of(WaypointSaver(tmp_path), {"a": says("a")})
+    for said in ("one", "two"):
+        graph.invoke({"log": [said]}, config(0), durability="sync")
+    assert graph.get_state(config(0)).values["log"] == ["one", "a", "two", "a"]
+    assert graph.get_state(config("0")).values == graph.get_state(config(0)).values
+    assert {one.config["configurable"]["thread_id"] for one in graph.checkpointer.list(None)} == {
+        "0"
+    }

@@ -122,13 +122,14 @@ def _check_text(text: str) -> None:
 
 
 def run_of(thread_id: object) -> str:
-    """Return the run of a thread: `7` and `"7"` are two, a UUID is its string.
+    """Return the run of a thread: `7` and `"7"` are two, a UUID is its string, `0` is `"0"`.
 
     Raises:
         UsageError: the id is neither a string, an int nor a UUID.
     """
     if type(thread_id) is int:
-        return f"int:{thread_id}"
+        # A graph hands 0 over now as it is, now as a string (langgraph 1.2.24).
+        return f"int:{thread_id}" if thread_id else "0"
     if isinstance(thread_id, UUID):
         return str(thread_id)
     if not isinstance(thread_id, str):
