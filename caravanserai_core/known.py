@@ -7,6 +7,7 @@ each of the three classes builds on the one before, so that a save reaches all o
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from caravanserai_core import compaction, reading, survey
@@ -16,7 +17,7 @@ from caravanserai_core.lease import Lease
 from caravanserai_core.ledger import MARKS, Ledger
 from caravanserai_core.notes import Note, Place, foot, render
 from caravanserai_core.opening import writer
-from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of, when
+from caravanserai_core.pending import NOTHING, Pending, from_json, lines_after, said_of, went, when
 from caravanserai_core.quoting import one_line
 from caravanserai_core.redact import redact, redact_fields
 from caravanserai_core.schema import FIRST, schema_of
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("caravanserai")
 
 _LIVE_LINES = 20
-"""Most lines of "Since then" in the live note."""
+"""Most lines of "Since then" in the live note, but for steps that have no result yet."""
+
+_EARLIER = re.compile(r"(\d+) more came before these; `caravanserai log` has them\.")
 
 DERIVED = {"open", "snapshot", "waypoint", "entry", "finish", "lease", "roll", "removed"}
 """Kinds that a new segment does not carry over: waypoints and what belongs to them stay, and the
@@ -236,10 +239,9 @@ class Known:
             main = head["kind"] == "waypoint" and not head.get("lane")
             since = [] if main else lines_after(since, pending, head)
             line = said(head)
-            if line:
-                # The live note is written anew for each: it shows the last ones.
-                since = [*since, line][-_LIVE_LINES:]
             pending = pending.after(head)
+            if line:
+                since = _shortened([*since, line], pending)
         return since, pending
 
     @property
@@ -428,6 +430,29 @@ class Known:
         """Let go of the states kept for comparing; what was seen of the run is kept."""
         for lane in self._lanes.values():
             lane.cool()
+
+
+def _shortened(lines: list[str], pending: Pending) -> list[str]:
+    """Leave out the oldest line where there are too many: the live note is written anew for each.
+
+    What began and has no result yet stays, and how many are left out is said.
+    """
+    if len(lines) <= _LIVE_LINES:
+        return lines
+    before = _EARLIER.fullmatch(lines[0])
+    count = int(before[1]) if before else 0
+    own = lines[1:] if before else lines
+    waited = {went(effect) for effect in pending.effects}
+    kept = list(own)
+    for line in own:
+        if len(kept) < _LIVE_LINES:
+            break
+        if line not in waited:
+            kept.remove(line)
+            count += 1
+    return (
+        [f"{count} more came before these; `caravanserai log` has them.", *kept] if count else kept
+    )
 
 
 def _lane(record: Record) -> Lane:

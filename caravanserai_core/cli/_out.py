@@ -30,7 +30,7 @@ _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 
 def on_terminal() -> bool:
     """Whether a person looks at the output directly."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()  # None: it was closed before we began
 
 
 def line(text: str = "") -> None:
@@ -73,7 +73,7 @@ def json_text(tree: Any) -> str:
         text = orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
     except orjson.JSONEncodeError:  # a lone surrogate in a name, or nested deeper than orjson goes
         text = json.dumps(tree, indent=2)
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return (_UNSAFE if encoding == "utf8" else _NOT_ASCII).sub(_escape, text)
 
 

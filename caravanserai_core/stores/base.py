@@ -111,14 +111,12 @@ def damage_error(path: str, offset: int | None, why: str, last: int) -> JournalD
     """
     at = "" if offset is None else f" at byte {offset}"
     whole = (
-        f"Every waypoint up to {last} is whole: to go on, load(run_id, at={last}) and save that "
-        "under another run_id."
-        if last
-        else "No whole waypoint comes before it."
+        f"Every waypoint up to {last} is whole." if last else "No whole waypoint comes before it."
     )
     return JournalDamaged(
         f"the journal {visible(path)} is damaged{at}: {why}. {whole} `caravanserai verify` tells "
-        "all that is wrong. Nothing was changed.",
+        "all that is wrong; with --repair it keeps each waypoint, step and answer that still "
+        "loads, and the run goes on. The damaged bytes stay.",
         path=path,
         offset=offset,
         last_waypoint=last or None,

@@ -217,7 +217,7 @@ class Case:
                 assert 0 <= error.offset <= max(map(len, self.written.segments.values())) + 200
                 assert f"at byte {error.offset}" in str(error)
             if error.last_waypoint is not None:
-                assert f"at={error.last_waypoint}" in str(error)
+                assert f"up to {error.last_waypoint} is whole" in str(error)
                 assert error.last_waypoint in self.written.states
             return error
         assert state == self.written.states[number]

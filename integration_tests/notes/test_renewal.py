@@ -32,6 +32,10 @@ def store(store_dir: Path) -> FileStore:
     return made
 
 
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 def notes() -> dict[str, str]:
     """All notes beside the journal."""
     return {path.name: path.read_text() for path in FOLDER.glob("*.md")}
@@ -132,6 +136,27 @@ def test_renewal_of_what_is_not_there(store_dir: Path) -> None:
     """An unknown run stays unknown."""
     renew_notes(FileStore(store_dir), "run")
     assert not store_dir.exists()
+
+
+def test_the_live_note_says_what_it_leaves_out(store: FileStore) -> None:
+    """Of many lines the last ones; a step that has no result yet never falls out."""
+    run = open_run("run", store=store)
+    with run:
+        run.checkpoint({"n": 4}, "four")
+        with pytest.raises(KeyboardInterrupt):
+            run.once("pay", interrupted, key="a")
+        for n in range(30):
+            run.once("look up", str, n, key=n)
+        told = notes()["latest.md"].partition("Since then:")[2].strip().splitlines()
+        assert told[0] == "- 12 more came before these; `caravanserai log` has them."
+        assert told[1].startswith('- `pay("a")` began')
+        assert told[1].endswith("no result yet")
+        assert "- `look up(29)` came to its end" in told[19]
+        before = notes()
+        (FOLDER / "latest.md").unlink()
+        forget_everything()
+        renew_notes(store, "run")
+        assert notes() == before
 
 
 class FullDisk(Files):
