@@ -445,7 +445,7 @@ def _shortened(lines: list[str], pending: Pending) -> list[str]:
     waited = {went(effect) for effect in pending.effects}
     kept = list(own)
     for line in own:
-        if len(kept) < _LIVE_LINES:
+        if len(kept) <= _LIVE_LINES:
             break
         if line not in waited:
             kept.remove(line)

@@ -148,10 +148,10 @@ def test_the_live_note_says_what_it_leaves_out(store: FileStore) -> None:
         for n in range(30):
             run.once("look up", str, n, key=n)
         told = notes()["latest.md"].partition("Since then:")[2].strip().splitlines()
-        assert told[0] == "- 12 more came before these; `caravanserai log` has them."
+        assert told[0] == "- 11 more came before these; `caravanserai log` has them."
         assert told[1].startswith('- `pay("a")` began')
         assert told[1].endswith("no result yet")
-        assert "- `look up(29)` came to its end" in told[19]
+        assert "- `look up(29)` came to its end" in told[20]
         before = notes()
         (FOLDER / "latest.md").unlink()
         forget_everything()
